@@ -1,0 +1,1 @@
+"""Ground floor: Python and numpy only."""

@@ -1,0 +1,221 @@
+"""What can be read off a timeline: bubble, busy and idle time, phases, critical path, memory.
+
+**Bubble fraction = idle / total = 1 - useful / total**, over ranks x (first operation's start to
+last operation's end of the step). Useful is F, B, W and U. For equal stages and free messages this
+is (P-1)/(M+P-1) (GPipe, arXiv 1811.06965). The other ratio in use, idle / useful = (P-1)/M
+(Megatron-LM, arXiv 2104.04473), is called *bubble overhead* here and never just "the bubble".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pplab.core.ops import CODE, KINDS, WHOLE_STEP, Op
+from pplab.core.timeline import Timeline, useful
+
+Floats = NDArray[np.float64]
+
+
+class Phase(NamedTuple):
+    """Part of a rank's step: warm-up (before its first B), steady, drain (after its last F)."""
+
+    name: str
+    start: float
+    end: float
+
+
+class Link(NamedTuple):
+    """One operation of the critical path and what it waited for last."""
+
+    rank: int
+    op: Op
+    start: float
+    end: float
+    waited_for: str  # "start of the step", "rank" (own previous operation) or "message"
+
+
+@dataclass(frozen=True, eq=False)
+class Measures:
+    """Numbers of one timeline; times are in its unit. Several steps are averaged."""
+
+    timeline: Timeline
+
+    # -- time -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _windows(self) -> Floats:
+        """First start and last end of the useful work of each step; shape (steps, 2)."""
+        t = self.timeline
+        work = useful(t)
+        rows = [t.step[work] == s for s in t.steps]
+        starts, ends = t.start[work], t.end[work]
+        return np.array([[starts[r].min(), ends[r].max()] for r in rows if r.any()]).reshape(-1, 2)
+
+    @cached_property
+    def window(self) -> float:
+        """Total length of the steps, first operation's start to last operation's end of each."""
+        return float(np.sum(self._windows[:, 1] - self._windows[:, 0]))
+
+    @property
+    def step_time(self) -> float:
+        """Mean length of a step."""
+        return self.window / max(1, len(self._windows))
+
+    @cached_property
+    def busy(self) -> Floats:
+        """Useful time per rank and step, the mean over replicas; shape (ranks,)."""
+        t = self.timeline
+        work = useful(t)
+        total = np.bincount(
+            t.rank[work], weights=(t.end - t.start)[work], minlength=t.layout.stages
+        )
+        return total / max(1, len(self._windows)) / max(1, len(t.replicas))
+
+    @property
+    def idle(self) -> Floats:
+        """Time per rank and step without useful work; shape (ranks,)."""
+        return self.step_time - self.busy
+
+    @property
+    def bubble(self) -> float:
+        """Idle / total; 0 for an empty timeline."""
+        total = self.step_time * self.timeline.layout.stages
+        return float(np.sum(self.idle)) / total if total else 0.0
+
+    @property
+    def bubble_overhead(self) -> float:
+        """Idle / useful: how much longer than without any idle time; (P-1)/M in the ideal case."""
+        work = float(np.sum(self.busy))
+        return float(np.sum(self.idle)) / work if work else 0.0
+
+    @property
+    def useful_span(self) -> Floats:
+        """First start to last end of each rank's own useful work, mean over steps; (ranks,).
+
+        The largest of these is the cost in the Zero Bubble paper's bubble rate.
+        """
+        t = self.timeline
+        work = useful(t)
+        spans = np.zeros((max(1, len(t.steps)), t.layout.stages))
+        for row, step in enumerate(t.steps):
+            for rank in range(t.layout.stages):
+                mine = work & (t.step == step) & (t.rank == rank)
+                if mine.any():
+                    spans[row, rank] = t.end[mine].max() - t.start[mine].min()
+        return spans.mean(axis=0)
+
+    def phases(self, rank: int, replica: int = 0) -> tuple[Phase, ...]:
+        """Warm-up, steady and drain of one rank in the first recorded step."""
+        t = self.timeline
+        mine = (t.rank == rank) & (t.replica == replica) & (t.step == t.steps[0])
+        forward, backward = mine & t.is_kind("F"), mine & t.is_kind("B")
+        if not forward.any() or not backward.any():
+            return ()
+        begin, first_b = float(t.start[forward].min()), float(t.start[backward].min())
+        last_f, end = float(t.end[forward].max()), float(t.end[mine & t.is_kind("FBW")].max())
+        drain = max(last_f, first_b)
+        return (
+            Phase("warm-up", begin, first_b),
+            Phase("steady", first_b, drain),
+            Phase("drain", drain, end),
+        )
+
+    # -- who waits for whom ------------------------------------------------------------------------
+
+    def critical_path(self, replica: int = 0) -> list[Link]:
+        """The chain of operations that sets the length of the (first) step, first to last.
+
+        Walks back from the operation that ends last: before each one stands whichever of its two
+        predecessors (previous on the rank, producer of its input) ended later.
+        """
+        t = self.timeline.only(step=self.timeline.steps[0], replica=replica, kinds="FBWU")
+        if not len(t):
+            return []
+        number = {
+            (int(r), KINDS[k], int(m), int(c)): i
+            for i, (r, k, m, c) in enumerate(zip(t.rank, t.kind, t.micro_batch, t.chunk))
+        }
+        here, chain = int(np.argmax(t.end)), []
+        while here is not None:
+            rank, op = (
+                int(t.rank[here]),
+                Op(KINDS[t.kind[here]], int(t.micro_batch[here]), int(t.chunk[here])),
+            )
+            previous = here - 1 if here > 0 and t.rank[here - 1] == rank else None
+            producer = self._producer(number, rank, op)
+            if op.kind == "U" and op.micro_batch == WHOLE_STEP:
+                work = np.flatnonzero(t.is_kind("FBW"))
+                producer = int(work[np.argmax(t.end[work])]) if len(work) else None
+            choices = [c for c in (previous, producer) if c is not None]
+            best = max(choices, key=lambda i: t.end[i]) if choices else None
+            if best is None:
+                why = "start of the step"
+            else:
+                why = "rank" if best == previous else "message"
+            chain.append(Link(rank, op, float(t.start[here]), float(t.end[here]), why))
+            here = best  # type: ignore[assignment]
+        return chain[::-1]
+
+    def _producer(self, number: dict, rank: int, op: Op) -> int | None:
+        layout = self.timeline.layout
+        if op.kind not in "FB":
+            return None
+        piece = layout.slice_of(rank, op.chunk) + (-1 if op.kind == "F" else 1)
+        if not 0 <= piece < layout.slices:
+            return None
+        other, chunk = layout.place_of(piece)
+        return number.get((other, op.kind, op.micro_batch, chunk))
+
+    # -- memory ---------------------------------------------------------------------------------
+
+    def in_flight(self, rank: int, replica: int = 0) -> tuple[Floats, NDArray[np.int64]]:
+        """Activations a rank holds over time: (times, counts), counts[i] from times[i] on.
+
+        One activation is what F of one micro-batch through one chunk keeps for its backward pass:
+        from the start of that F to the end of its B, or of its W where the backward is split.
+        """
+        t = self.timeline
+        mine = (t.rank == rank) & (t.replica == replica) & (t.step == t.steps[0])
+        keys = t.micro_batch.astype(np.int64) * t.layout.chunks + t.chunk
+        forward = mine & (t.kind == CODE["F"])
+        weight = mine & (t.kind == CODE["W"])
+        backward = mine & (t.kind == CODE["B"]) & ~np.isin(keys, keys[weight])
+        times = np.concatenate([t.start[forward], t.end[backward | weight]])
+        change = np.concatenate(
+            [np.ones(forward.sum(), dtype=np.int64), -np.ones((backward | weight).sum(), np.int64)]
+        )
+        order = np.lexsort((change, times))  # at equal times free first
+        return times[order], np.cumsum(change[order])
+
+    def peak_in_flight(self, replica: int = 0) -> NDArray[np.int64]:
+        """Largest number of activations each rank holds at once; shape (ranks,)."""
+        ranks = range(self.timeline.layout.stages)
+        return np.array([self.in_flight(r, replica)[1].max(initial=0) for r in ranks])
+
+    # -- words ------------------------------------------------------------------------------------
+
+    def sentence(self) -> str:
+        """One sentence that says what a picture of the timeline shows."""
+        t = self.timeline
+        if not len(t):
+            return "an empty timeline"
+        unit = " s" if t.unit == "s" else f" {t.unit}"
+        length = f"{self.step_time:.4g}{unit}"
+        if t.unit == "s":
+            length = f"{self.step_time * 1e3:.4g} ms"
+        who = f"{t.layout.stages} ranks" if t.layout.stages > 1 else "1 rank"
+        if len(t.replicas) > 1:
+            who = f"{len(t.replicas)} replicas of {who}"
+        name = f", {t.schedule}" if t.schedule else ""
+        most = int(np.argmax(self.idle))
+        even = np.ptp(self.idle) <= 0.005 * max(self.step_time, 1e-12)
+        which = "all ranks alike" if even else f"rank {most} idle most"
+        return (
+            f"{who}, {t.micro_batches} micro-batches{name}: step {length}, "
+            f"{self.bubble:.0%} idle, {which}"
+        )
