@@ -18,7 +18,7 @@ PLACEMENTS = ("loop", "v")
 
 @dataclass(frozen=True)
 class Layout:
-    """`stages` ranks of one pipeline, each with `chunks` slices of the model, placed `placement`."""
+    """`stages` ranks of one pipeline, each with `chunks` slices of the model each."""
 
     stages: int
     chunks: int = 1

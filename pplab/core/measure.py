@@ -138,7 +138,9 @@ class Measures:
             return []
         number = {
             (int(r), KINDS[k], int(m), int(c)): i
-            for i, (r, k, m, c) in enumerate(zip(t.rank, t.kind, t.micro_batch, t.chunk))
+            for i, (r, k, m, c) in enumerate(
+                zip(t.rank, t.kind, t.micro_batch, t.chunk, strict=True)
+            )
         }
         here, chain = int(np.argmax(t.end)), []
         while here is not None:

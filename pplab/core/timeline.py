@@ -87,7 +87,9 @@ class Timeline:
         """
         length = len(np.asarray(columns["start"]))
         full = {name: columns.get(name, np.zeros(length)) for name in COLUMNS}
-        arrays = {name: np.asarray(full[name]).astype(COLUMNS[name]) for name in COLUMNS}
+        arrays: dict[str, Any] = {
+            name: np.asarray(full[name]).astype(COLUMNS[name]) for name in COLUMNS
+        }
         uneven = {name: len(array) for name, array in arrays.items() if len(array) != length}
         if uneven:
             raise ValueError(f"columns differ in length: start has {length}, but {uneven}")
@@ -121,7 +123,7 @@ class Timeline:
         for step, replica, rank, kind, micro_batch, chunk, start, end in rows:
             yield Span(step, replica, rank, Op(KINDS[kind], micro_batch, chunk), start, end)
 
-    def columns(self) -> dict[str, NDArray[Any]]:
+    def columns(self) -> dict[str, Any]:
         """The columns by name."""
         return {name: getattr(self, name) for name in COLUMNS}
 
@@ -133,7 +135,8 @@ class Timeline:
 
     def where(self, rows: NDArray[np.bool_]) -> Timeline:
         """The timeline with only some rows (boolean mask of shape (N,))."""
-        return replace(self, **{name: column[rows] for name, column in self.columns().items()})
+        chosen: dict[str, Any] = {name: column[rows] for name, column in self.columns().items()}
+        return replace(self, **chosen)
 
     def only(
         self, *, step: int | None = None, replica: int | None = None, kinds: str | None = None
