@@ -1,0 +1,38 @@
+"""pplab: DeepSpeed pipelines, simulated and run for real, seen as one timeline.
+
+Names are imported when first used, so that ``import pplab`` stays quick; neither torch nor
+DeepSpeed is ever imported into this process.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+#: Public name -> module that defines it.
+_WHERE = {
+    **dict.fromkeys(("F", "B", "W", "U", "Op"), "pplab.core.ops"),
+    **dict.fromkeys(("schedule", "Schedule", "ScheduleError"), "pplab.core.schedule"),
+    "Costs": "pplab.core.costs",
+    "Timeline": "pplab.core.timeline",
+    "run": "pplab.runtime.run",
+    "Run": "pplab.runtime.record",
+    "RunError": "pplab.runtime.failure",
+    "hardware": "pplab.runtime.hardware",
+    **dict.fromkeys(("warm", "cool"), "pplab.runtime.client"),
+}
+_MODULES = {"models": "pplab.runtime.models", "schedules": "pplab.core.schedules"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    if name in _WHERE:
+        return getattr(importlib.import_module(_WHERE[name]), name)
+    raise AttributeError(f"module 'pplab' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_WHERE, *_MODULES])

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pplab.core.ops import CODE, KINDS, WHOLE_STEP, Op
+from pplab.core.ops import CODE, KINDS, USEFUL, WHOLE_STEP, Op
 from pplab.core.timeline import Timeline, useful
 
 Floats = NDArray[np.float64]
@@ -109,6 +109,26 @@ class Measures:
                     spans[row, rank] = t.end[mine].max() - t.start[mine].min()
         return spans.mean(axis=0)
 
+    @property
+    def steady_bubble(self) -> float:
+        """Idle / total while every rank is in its steady phase; nan when there is no such time.
+
+        Of a stream of micro-batches without a flush (PipeDream), the first step only: what is
+        left of the bubble once the pipeline is full.
+        """
+        t = self.timeline.only(step=self.timeline.steps[0], kinds=USEFUL)
+        steady = [
+            self.phases(rank, replica)[1]
+            for replica in t.replicas
+            for rank in np.unique(t.rank[t.replica == replica]).tolist()
+        ]
+        begin = max(phase.start for phase in steady)
+        end = min(phase.end for phase in steady)
+        if end <= begin:
+            return float("nan")
+        inside = np.minimum(t.end, end) - np.maximum(t.start, begin)
+        return 1 - float(inside.clip(0).sum()) / (len(steady) * (end - begin))
+
     def phases(self, rank: int, replica: int = 0) -> tuple[Phase, ...]:
         """Warm-up, steady and drain of one rank in the first recorded step."""
         t = self.timeline
@@ -131,47 +151,29 @@ class Measures:
         """The chain of operations that sets the length of the (first) step, first to last.
 
         Walks back from the operation that ends last: before each one stands whichever of its two
-        predecessors (previous on the rank, producer of its input) ended later.
+        predecessors (previous on the rank, producer of its input) released it last. A predecessor
+        releases at its end plus the least delay that its kind shows anywhere in the step, which
+        is the launch overhead for the rank and the message time for a message.
         """
         t = self.timeline.only(step=self.timeline.steps[0], replica=replica, kinds="FBWU")
         if not len(t):
             return []
-        number = {
-            (int(r), KINDS[k], int(m), int(c)): i
-            for i, (r, k, m, c) in enumerate(
-                zip(t.rank, t.kind, t.micro_batch, t.chunk, strict=True)
-            )
-        }
+        previous, producer = _predecessors(t)
+        overhead = _least_delay(t, previous)
+        message = _least_delay(t, np.where(t.rank[producer] != t.rank, producer, -1))
         here, chain = int(np.argmax(t.end)), []
-        while here is not None:
-            rank, op = (
-                int(t.rank[here]),
-                Op(KINDS[t.kind[here]], int(t.micro_batch[here]), int(t.chunk[here])),
-            )
-            previous = here - 1 if here > 0 and t.rank[here - 1] == rank else None
-            producer = self._producer(number, rank, op)
-            if op.kind == "U" and op.micro_batch == WHOLE_STEP:
-                work = np.flatnonzero(t.is_kind("FBW"))
-                producer = int(work[np.argmax(t.end[work])]) if len(work) else None
-            choices = [c for c in (previous, producer) if c is not None]
-            best = max(choices, key=lambda i: t.end[i]) if choices else None
-            if best is None:
-                why = "start of the step"
-            else:
-                why = "rank" if best == previous else "message"
-            chain.append(Link(rank, op, float(t.start[here]), float(t.end[here]), why))
-            here = best  # type: ignore[assignment]
+        while here >= 0:
+            best, why, released = -1, "start of the step", -np.inf
+            for before, delay, word in (
+                (int(previous[here]), overhead, "rank"),
+                (int(producer[here]), message, "message"),
+            ):
+                if before >= 0 and t.end[before] + delay > released:
+                    best, why, released = before, word, float(t.end[before] + delay)
+            op = Op(KINDS[t.kind[here]], int(t.micro_batch[here]), int(t.chunk[here]))
+            chain.append(Link(int(t.rank[here]), op, float(t.start[here]), float(t.end[here]), why))
+            here = best
         return chain[::-1]
-
-    def _producer(self, number: dict, rank: int, op: Op) -> int | None:
-        layout = self.timeline.layout
-        if op.kind not in "FB":
-            return None
-        piece = layout.slice_of(rank, op.chunk) + (-1 if op.kind == "F" else 1)
-        if not 0 <= piece < layout.slices:
-            return None
-        other, chunk = layout.place_of(piece)
-        return number.get((other, op.kind, op.micro_batch, chunk))
 
     # -- memory ---------------------------------------------------------------------------------
 
@@ -221,3 +223,32 @@ class Measures:
             f"{who}, {t.micro_batches} micro-batches{name}: step {length}, "
             f"{self.bubble:.0%} idle, {which}"
         )
+
+
+def _predecessors(t: Timeline) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each row of one step and replica: previous row of its rank, producer of its input.
+
+    -1 where there is none. The producer of a U of the whole step is the F, B or W that ends last.
+    """
+    rows = np.arange(len(t))
+    previous = np.where((rows > 0) & (t.rank == np.roll(t.rank, 1)), rows - 1, -1)
+    producer = np.full(len(t), -1)
+    piece = t.layout.table()[t.rank, t.chunk] + 1
+    where = np.full((len(KINDS), t.layout.slices + 2, t.micro_batches + 1), -1)
+    where[t.kind, piece, t.micro_batch] = rows
+    for letter, step in (("F", -1), ("B", +1)):
+        mine = t.is_kind(letter)
+        producer[mine] = where[CODE[letter], piece[mine] + step, t.micro_batch[mine]]
+    work = np.flatnonzero(t.is_kind("FBW"))
+    if len(work):
+        last = work[np.argmax(t.end[work])]
+        producer[t.is_kind("U") & (t.micro_batch == WHOLE_STEP)] = last
+    return previous, producer
+
+
+def _least_delay(t: Timeline, before: NDArray[np.int64]) -> float:
+    """Least time from the end of a predecessor to the start of its row; 0 when there is none."""
+    rows = np.flatnonzero((before >= 0) & t.is_kind("FBW"))
+    if not len(rows):
+        return 0.0
+    return max(0.0, float(np.min(t.start[rows] - t.end[before[rows]])))

@@ -76,5 +76,9 @@ def W(micro_batch: int, chunk: int = 0) -> Op:
 
 
 def U(micro_batch: int = WHOLE_STEP) -> Op:
-    """Optimizer step: once after everything else, or after each micro-batch (PipeDream)."""
+    """Optimizer step: once after everything else, or during a stream of micro-batches (PipeDream).
+
+    With a micro-batch it applies the gradients of all micro-batches up to that one that were not
+    applied before.
+    """
     return Op("U", micro_batch)

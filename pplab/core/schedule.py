@@ -29,6 +29,7 @@ from pplab.core.ops import Op
 if TYPE_CHECKING:
     from pplab.core.costs import Costs
     from pplab.core.graph import Graph
+    from pplab.core.schedules.theory import Theory
     from pplab.core.timeline import Timeline
 
 
@@ -166,11 +167,13 @@ class ScheduleMaker:
         name: str | None = None,
         chunks: int = 1,
         placement: str = "loop",
+        theory: Callable[..., Theory] | None = None,
     ) -> None:
         self.generator = generator
         self.name = name or generator.__name__
         self.chunks = chunks
         self.placement = placement
+        self._theory = theory
         self.__doc__ = generator.__doc__
         self.__name__ = generator.__name__
         self.__wrapped__ = generator
@@ -193,6 +196,25 @@ class ScheduleMaker:
             if problem:
                 problems.append(problem)
         return Schedule(self.name, micro_batches, tuple(rows), layout, tuple(problems))
+
+    def theory(
+        self,
+        stages: int,
+        micro_batches: int,
+        *,
+        forward: float = 1.0,
+        backward: float = 2.0,
+        **options: Any,
+    ) -> Theory:
+        """What the literature promises when all stages take the same time and messages none.
+
+        `forward` and `backward` (the whole of it) are times of one chunk; schedules that split
+        the backward pass also take `weight`, the part W has of it (default: half), and those with
+        several chunks a rank `chunks`. Raises LookupError when the schedule has no formulas.
+        """
+        if self._theory is None:
+            raise LookupError(f"{self.name} comes without formulas: simulate it")
+        return self._theory(stages, micro_batches, forward, backward, **options)
 
     def __repr__(self) -> str:
         return f"<schedule {self.name}: call it with stages=..., micro_batches=...>"
@@ -220,12 +242,17 @@ def _collect(
 def schedule(generator: Callable[..., Iterator[Op]], /) -> ScheduleMaker: ...
 @overload
 def schedule(
-    *, name: str | None = None, chunks: int = 1, placement: str = "loop"
+    *,
+    name: str | None = None,
+    chunks: int = 1,
+    placement: str = "loop",
+    theory: Callable[..., Theory] | None = None,
 ) -> Callable[[Callable[..., Iterator[Op]]], ScheduleMaker]: ...
 def schedule(generator: Callable[..., Iterator[Op]] | None = None, /, **options: Any) -> Any:
     """Decorator: a generator ``(stage, stages, micro_batches)`` of operations becomes a schedule.
 
     Use it bare, or as ``@schedule(chunks=2, placement="v")`` when ranks hold several chunks.
+    `theory` is a function of (stages, micro_batches, forward, backward) with its formulas.
     """
     if generator is not None:
         return ScheduleMaker(generator)

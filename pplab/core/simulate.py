@@ -29,7 +29,7 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     Raises ScheduleError when the schedule cannot run, ValueError when the costs do not fit it.
     """
     graph = schedule.graph
-    start, end = _times(graph, _durations(schedule, graph, costs), costs)
+    start, end = times(schedule, costs)
     columns = {
         "rank": graph.rank,
         "kind": graph.kind,
@@ -60,6 +60,15 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
         schedule=schedule.name,
         unit=costs.unit,
     )
+
+
+def times(schedule: Schedule, costs: Costs, graph: Graph | None = None) -> tuple[Floats, Floats]:
+    """Start and end of every operation, in the numbering of ``schedule.graph``; shapes (N,).
+
+    `graph` is another graph to follow, with fewer dependencies. Raises what ``simulate`` raises.
+    """
+    graph = schedule.graph if graph is None else graph
+    return _times(graph, _durations(schedule, graph, costs), costs)
 
 
 def _durations(schedule: Schedule, graph: Graph, costs: Costs) -> Floats:

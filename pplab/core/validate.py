@@ -2,7 +2,8 @@
 
 The checks run from the plain to the subtle, and a later group runs only when the earlier ones
 found nothing, so that one slip of the pen gives one sentence: numbers out of range; an operation
-missing or run twice; an order a rank breaks by itself; a deadlock between ranks.
+missing or run twice; an order a rank breaks by itself; gradients applied too early or never; a
+deadlock between ranks.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pplab.core.ops import WHOLE_STEP, Op
+from pplab.core.ops import WHOLE_STEP, Op, U
 
 if TYPE_CHECKING:
     from pplab.core.schedule import Problem, Schedule
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def validate(schedule: Schedule) -> tuple[Problem, ...]:
     """Everything that keeps `schedule` from running, or () when it can run."""
-    for check in (_ranges, _once_each, _own_order, _deadlock):
+    for check in (_ranges, _once_each, _own_order, _updates, _deadlock):
         problems = check(schedule)
         if problems:
             return tuple(problems)
@@ -76,15 +77,58 @@ def _own_order(schedule: Schedule) -> list[Problem]:
         done: set[Op] = set()
         for op in row:
             before = {"B": "F", "W": "B"}.get(op.kind)
-            if before:
-                needed = Op(before, op.micro_batch, op.chunk)
-                if needed not in done:
-                    text = f"rank {rank} runs {op} before its own {needed}"
-                    found.append(_problem("order", text, rank, op))
+            maker = _maker_on_same_rank(schedule, rank, op)
+            if before and (needed := Op(before, op.micro_batch, op.chunk)) not in done:
+                text = f"rank {rank} runs {op} before its own {needed}"
+                found.append(_problem("order", text, rank, op))
+            elif maker and maker not in done:
+                text = f"rank {rank} runs {op} before its own {maker}, whose result it takes"
+                found.append(_problem("order", text, rank, op))
             elif op.kind == "U" and op.micro_batch == WHOLE_STEP and op is not row[-1]:
                 text = f"rank {rank} runs the optimizer step U before the end of its step"
                 found.append(_problem("early-update", text, rank, op))
             done.add(op)
+    return found
+
+
+def _maker_on_same_rank(schedule: Schedule, rank: int, op: Op) -> Op | None:
+    """The operation of another chunk that makes the input of `op`, when the rank runs it itself."""
+    layout = schedule.layout
+    if op.kind not in "FB" or layout.chunks == 1:
+        return None
+    piece = layout.slice_of(rank, op.chunk) + (-1 if op.kind == "F" else 1)
+    if not 0 <= piece < layout.slices or layout.place_of(piece)[0] != rank:
+        return None
+    return Op(op.kind, op.micro_batch, layout.place_of(piece)[1])
+
+
+def _updates(schedule: Schedule) -> list[Problem]:
+    """U(m) applies the gradients up to micro-batch m: they must exist, and none may be lost."""
+    found = []
+    updating = [rank for rank, row in enumerate(schedule.ops) if any(op.kind == "U" for op in row)]
+    for rank, row in enumerate(schedule.ops):
+        last = {op[1:]: op for op in row if op.kind in "BW"}  # W follows B where there is one
+        open_ = set(last.values())
+        for op in row:
+            open_.discard(op)
+            if op.kind != "U":
+                continue
+            early = [o for o in open_ if o.micro_batch <= op.micro_batch]
+            if early:
+                first = min(early, key=lambda o: (o.micro_batch, o.chunk))
+                text = f"rank {rank} runs {op} before its own {first}, whose gradient it applies"
+                found.append(_problem("order", text, rank, op))
+        updates = [op for op in row if op.kind == "U"]
+        covered = max((op.micro_batch for op in updates), default=WHOLE_STEP)
+        if updates and U() not in updates and covered < schedule.micro_batches - 1:
+            text = (
+                f"rank {rank} never applies the gradient of micro-batch {covered + 1}: "
+                f"its optimizer steps end with U{covered}"
+            )
+            found.append(_problem("lost-gradient", text, rank, Op("U", covered)))
+        if updating and not updates:
+            text = f"rank {rank} never runs an optimizer step, but rank {updating[0]} does"
+            found.append(_problem("missing", text, rank, U()))
     return found
 
 

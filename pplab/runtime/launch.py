@@ -1,0 +1,144 @@
+"""How the ranks come to life: forked from the warm server, or by the `deepspeed` command.
+
+Both decide first where the ranks go (device, backend) and say why; nothing is chosen silently.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pplab.runtime.processes import die_with_parent
+from pplab.runtime.rank import SOCKET_VARIABLE, start_forked
+from pplab.runtime.status import SLOT, Board
+
+
+def placement(job: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:
+    """Device and backend for a job on this machine, with the reason in words."""
+    gpus, world = about["cuda_devices"], job["stages"] * job["replicas"]
+    device = job["device"]
+    if device == "cuda" and not gpus:
+        raise OSError("device='cuda' was asked for, but torch sees no CUDA GPU here")
+    if device == "auto":
+        device = "cuda" if gpus else "cpu"
+    if device == "cpu":
+        why = "CPU and gloo, as asked" if gpus else "CPU and gloo: torch sees no CUDA GPU here"
+        return {"device": "cpu", "backend": "gloo", "staged": False, "why": why}
+    backend = job["backend"] or ("nccl" if gpus >= world else "gloo")
+    if backend == "nccl" and gpus < world:
+        raise OSError(f"NCCL needs a GPU per rank: {world} ranks, {gpus} GPUs")
+    if backend == "nccl":
+        return {
+            "device": "cuda", "backend": "nccl", "staged": False, "why": "one GPU per rank, NCCL",
+        }  # fmt: skip
+    why = f"{world} ranks share {gpus} GPU(s): gloo, messages staged through CPU memory"
+    return {"device": "cuda", "backend": "gloo", "staged": True, "why": why}
+
+
+class Launch:
+    """Ranks forked from this process, which has imported torch and DeepSpeed already."""
+
+    def __init__(self, start: dict[str, Any], about: dict[str, Any], scratch: Path) -> None:
+        job = start["job"]
+        self.job, self.scratch = job, scratch
+        world = job["stages"] * job["replicas"]
+        self.place = {**placement(job, about), "launcher": job["launcher"], "world": world}
+        if job["profile"] and start["records"]:
+            self.place["profile_directory"] = start["records"]
+        self.forked: list[tuple[int, socket.socket, int]] = []
+        self.pid = 0
+        self.exit_code: int | None = None
+        self.board = self.make_board(world)
+
+    def make_board(self, world: int) -> Board:
+        """Memory in which the ranks say what they do; inherited by fork."""
+        return Board(world)
+
+    def start(self, world: int) -> Iterator[tuple[str, int | socket.socket]]:
+        """Start all ranks; yields (name, readable end of its output) for each."""
+        for number in range(world):
+            mine, theirs = socket.socketpair()
+            read, write = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                mine.close()
+                os.close(read)
+                place = {"rank": number, "local_rank": number}
+                start_forked(theirs, write, place, self.board.slot(number))
+            theirs.close()
+            os.close(write)
+            self.forked.append((number, mine, pid))
+            yield f"rank-{number}", read
+
+
+class DeepSpeedLaunch(Launch):
+    """Ranks started by the stock `deepspeed` command on this machine."""
+
+    def make_board(self, world: int) -> Board:
+        import mmap
+
+        self.path = self.scratch / f"ranks-{os.getpid()}"
+        board = Path(f"{self.path}.board")
+        with open(board, "w+b") as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, world * SLOT)  # a full disk shows here
+            else:
+                file.truncate(world * SLOT)
+            return Board(world, mmap.mmap(file.fileno(), world * SLOT))
+
+    def start(self, world: int) -> Iterator[tuple[str, int | socket.socket]]:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self.path))
+        os.chmod(self.path, 0o600)
+        listener.listen(world)
+        yield "listen", listener
+        port = self.job["port"] or _free_port()
+        if not _is_free(port):
+            raise OSError(f"port {port} is taken: choose another one, or leave the choice to pplab")
+        command = [
+            str(Path(sys.executable).parent / "deepspeed"),
+            "--num_gpus", str(world), "--master_port", str(port), "--no_local_rank",
+            "--module", "pplab.runtime.rank",
+        ]  # fmt: skip
+        read, write = os.pipe()
+        environment = {**os.environ, SOCKET_VARIABLE: str(self.path)}
+        if self.place["device"] == "cpu":
+            environment["DS_ACCELERATOR"] = "cpu"
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=write,
+            stderr=write,
+            env=environment,
+            preexec_fn=lambda: die_with_parent(15),
+        )
+        os.close(write)
+        self.pid = process.pid
+        yield "deepspeed", read
+
+
+def launcher_for(start: dict[str, Any], about: dict[str, Any], scratch: Path) -> Launch:
+    """The launcher a job asks for."""
+    kind = DeepSpeedLaunch if start["job"]["launcher"] == "deepspeed" else Launch
+    return kind(start, about, scratch)
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,77 @@
+"""Micro-batches by number, so that the first stage (inputs) and the last (labels) always agree.
+
+DeepSpeed reads inputs on the first stage and labels on the last from separate iterators; different
+shuffles there make a run silently unlearnable. Here micro-batch k is a pure function of k.
+"""
+
+from __future__ import annotations
+
+import pydoc_data.topics
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Batch = tuple[Any, Any]
+
+
+def text_bytes() -> Tensor:
+    """English text that ships with CPython (the help topics), as bytes; shape (n,), uint8."""
+    text = "\n".join(pydoc_data.topics.topics[name] for name in sorted(pydoc_data.topics.topics))
+    return torch.frombuffer(bytearray(text.encode("utf-8")), dtype=torch.uint8)
+
+
+def text_batches(size: int, context: int, seed: int) -> Callable[[int], Batch]:
+    """Micro-batch k: `size` random windows of `context` bytes and the bytes that follow each."""
+    text = text_bytes()
+
+    def batch(index: int) -> Batch:
+        generator = torch.Generator().manual_seed(1_000_003 * seed + index)
+        starts = torch.randint(len(text) - context - 1, (size,), generator=generator)
+        window = text[starts[:, None] + torch.arange(context + 1)].long()  # (size, context + 1)
+        return window[:, :-1].contiguous(), window[:, 1:].contiguous()
+
+    return batch
+
+
+def random_batches(size: int, width: int, seed: int) -> Callable[[int], Batch]:
+    """Micro-batch k: random vectors and a target that can be learnt; (size, width) each."""
+
+    def batch(index: int) -> Batch:
+        generator = torch.Generator().manual_seed(1_000_003 * seed + index)
+        x = torch.randn(size, width, generator=generator)
+        return x, torch.tanh(x.roll(1, dims=1))
+
+    return batch
+
+
+def own_batches(data: Any, size: int) -> Callable[[int], Batch]:
+    """The learner's data: a function of the index, or samples that are stacked `size` at a time."""
+    if callable(data):
+        return data
+    if not isinstance(data, Sequence) and not hasattr(data, "__getitem__"):
+        raise TypeError(
+            f"data is a {type(data).__name__}; give a function index -> (inputs, labels) or "
+            "samples that can be indexed"
+        )
+
+    def batch(index: int) -> Batch:
+        rows = [data[(index * size + i) % len(data)] for i in range(size)]
+        inputs, labels = zip(*rows, strict=True)
+        return torch.stack(tuple(map(torch.as_tensor, inputs))), torch.stack(
+            tuple(map(torch.as_tensor, labels))
+        )
+
+    return batch
+
+
+def stream(
+    batch: Callable[[int], Batch], micro_batches: int, replica: int, replicas: int
+) -> Iterator[Batch]:
+    """The micro-batches one pipeline reads, in order: replicas take turns, step after step."""
+    step = 0
+    while True:
+        for m in range(micro_batches):
+            yield batch((step * micro_batches + m) * replicas + replica)
+        step += 1

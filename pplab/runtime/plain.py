@@ -1,0 +1,89 @@
+"""The reference: the same model, data and optimizer in one process, without a pipeline.
+
+A plain PyTorch loop that a reader can check by eye. A pipeline run is right when its losses and
+parameters equal these.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from deepspeed.pipe import LayerSpec, TiedLayerSpec
+from torch import nn
+
+from pplab.core.ops import WHOLE_STEP
+from pplab.runtime.job import Job
+from pplab.runtime.nets.build import Network, base_seed, set_seed
+from pplab.runtime.recorder import Recorder
+
+
+class PlainLoop:
+    """All layers in a row, M micro-batches a step, their mean loss, one optimizer step."""
+
+    def __init__(self, job: Job, network: Network, recorder: Recorder, device: str) -> None:
+        self.job, self.network, self.recorder, self.device = job, network, recorder, device
+        self.modules: dict[int, nn.Module] = {}
+        self.calls = self._build()
+        self.step_number = 0
+        everything = nn.ModuleList(dict.fromkeys(self.modules.values())).to(device)
+        if job.dtype == "bf16":
+            everything.to(torch.bfloat16)
+        kinds: dict[str, Any] = {
+            "Adam": torch.optim.Adam,
+            "AdamW": torch.optim.AdamW,
+            "SGD": torch.optim.SGD,
+        }
+        self.optimizer = kinds[job.optimizer](everything.parameters(), lr=job.lr, weight_decay=0.0)
+        self.parameters = list(everything.parameters())
+
+    def _build(self) -> list[Any]:
+        """Build the layers as DeepSpeed does: layer i from seed base + i, tied ones once."""
+        tied: dict[str, nn.Module] = {}
+        calls: list[Any] = []
+        for i, spec in enumerate(self.network.layers):
+            set_seed(base_seed(self.job) + i)
+            if isinstance(spec, TiedLayerSpec):
+                if spec.key not in tied:
+                    tied[spec.key] = spec.build()
+                module = self.modules[i] = tied[spec.key]
+                calls.append(partial(spec.forward_fn, module) if spec.forward_fn else module)
+            elif isinstance(spec, LayerSpec | nn.Module):
+                module = spec.build() if isinstance(spec, LayerSpec) else spec
+                self.modules[i] = module
+                calls.append(module)
+            else:
+                calls.append(spec)
+        return calls
+
+    def step(self) -> float:
+        """One training step; returns the mean loss."""
+        job, total = self.job, 0.0
+        for m in range(job.micro_batches):
+            x, labels = self.network.batch(self.step_number * job.micro_batches + m)
+            x, labels = _to(x, self.device), _to(labels, self.device)
+            start = self.recorder.now()
+            for call in self.calls:
+                x = call(x)
+            loss = self.network.loss(x, labels)
+            middle = self.recorder.now()
+            (loss / job.micro_batches).backward()
+            end = self.recorder.now()
+            self.recorder.add("F", m, 0, start, middle)
+            self.recorder.add("B", m, 0, middle, end)
+            total += float(loss.detach()) / job.micro_batches
+        start = self.recorder.now()
+        if job.gradient_clipping:
+            nn.utils.clip_grad_norm_(self.parameters, job.gradient_clipping)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.recorder.add("U", WHOLE_STEP, 0, start, self.recorder.now())
+        self.step_number += 1
+        return total
+
+
+def _to(value: Any, device: str) -> Any:
+    if isinstance(value, tuple | list):
+        return tuple(_to(item, device) for item in value)
+    return value.to(device)

@@ -1,0 +1,184 @@
+"""What remains of a run: its timeline, losses, memory, and everything needed to repeat it.
+
+Kept as JSON and plain arrays; nothing read back from disk is ever executed.
+
+    DIRECTORY/run.json       job, DeepSpeed JSON, versions, hardware, losses, step times, memory
+    DIRECTORY/timeline.npz   the spans
+    DIRECTORY/parameters.npz trained parameters, when they were asked for
+    DIRECTORY/rank-N.log     output of each rank
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import shutil
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pplab.core.costs import Costs
+from pplab.core.timeline import Timeline
+from pplab.runtime.job import Job
+from pplab.runtime.measured import measured_costs
+
+KEEP = 40  # directories of old runs
+
+
+@dataclass
+class Run:
+    """A finished run.
+
+    timeline: spans of all steps (seconds); losses: mean loss of each step; step_times: seconds of
+    each step, barrier to barrier; memory: bytes by rank (see ``memory_note``); logs: end of each
+    process's output; config: the DeepSpeed JSON used; bounds: first layer of each stage;
+    parameters: "layer.name" -> float32 array, when keep_parameters was set; startup: seconds from
+    the call to the first recorded operation.
+    """
+
+    job: Job
+    timeline: Timeline
+    losses: list[float]
+    step_times: list[float]
+    memory: list[dict[str, Any]]
+    config: dict[str, Any]
+    bounds: tuple[int, ...]
+    versions: dict[str, str]
+    hardware: dict[str, Any]
+    placement: dict[str, Any]
+    startup: float = 0.0
+    logs: dict[str, str] = field(default_factory=dict, repr=False)
+    warnings: list[str] = field(default_factory=list)
+    parameters: dict[str, NDArray[np.float32]] = field(default_factory=dict, repr=False)
+    directory: Path | None = None
+
+    memory_note = (
+        "parameters, optimizer: counted tensor by tensor; activation_bytes: what autograd keeps "
+        "for the backward pass of one micro-batch (saved-tensor hooks, first step); resident: the "
+        "process, shared pages included; peak_allocated: CUDA allocator, GPU runs only"
+    )
+
+    @cached_property
+    def costs(self) -> Costs:
+        """Measured costs per stage: give them to ``plan.simulate`` to predict this run."""
+        return measured_costs(self.timeline)
+
+    @property
+    def step_time(self) -> float:
+        """Seconds of the typical step, first operation to last."""
+        return self.timeline.typical.step_time
+
+    @property
+    def bubble(self) -> float:
+        """Idle share of the typical step."""
+        return self.timeline.typical.bubble
+
+    @property
+    def traces(self) -> list[Path]:
+        """Files of the PyTorch profiler, one per rank, of a run with ``profile=True``."""
+        return sorted(self.directory.glob("trace-rank-*.json")) if self.directory else []
+
+    def simulate(self) -> Timeline:
+        """What the simulator predicts for this run's schedule from its measured costs."""
+        if self.job.schedule is None:
+            raise ValueError("this run used an engine's own schedule; simulate a schedule yourself")
+        return self.job.schedule.simulate(self.costs)
+
+    # -- words ------------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        first, last = self.losses[0], self.losses[-1]
+        return (
+            f"{self.timeline.source}: {self.timeline.typical}; "
+            f"loss {first:.4f} to {last:.4f} in {len(self.losses)} steps"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Run {self}>"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(str(self))}</p>" + logs_html(self.logs, self.warnings)
+
+    # -- keeping it -------------------------------------------------------------------------------
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything but the arrays, as plain JSON values."""
+        names = (
+            "losses", "step_times", "memory", "config", "versions", "hardware", "placement",
+            "startup", "logs", "warnings",
+        )  # fmt: skip
+        return {
+            "format": 1,
+            "job": self.job.as_json(),
+            "bounds": list(self.bounds),
+            **{name: getattr(self, name) for name in names},
+        }
+
+    def save(self, directory: str | Path) -> Path:
+        """Write the record into a directory (made if needed); raises OSError when it cannot."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "run.json").write_text(json.dumps(self.as_json(), indent=1))
+        self.timeline.save(directory / "timeline.npz")
+        if self.parameters:
+            arrays: dict[str, Any] = dict(self.parameters)
+            np.savez_compressed(directory / "parameters.npz", **arrays)
+        return directory
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Run:
+        """Read what ``save`` wrote. A learner's own model comes back as its source text only."""
+        directory = Path(directory)
+        data = json.loads((directory / "run.json").read_text())
+        if data.pop("format") != 1:
+            raise ValueError(f"{directory} was written by another version of pplab")
+        parameters = {}
+        if (directory / "parameters.npz").exists():
+            with np.load(directory / "parameters.npz", allow_pickle=False) as arrays:
+                parameters = dict(arrays)
+        return cls(
+            job=Job.from_json(data.pop("job")),
+            bounds=tuple(data.pop("bounds")),
+            timeline=Timeline.load(directory / "timeline.npz"),
+            parameters=parameters,
+            directory=directory,
+            **data,
+        )
+
+
+def logs_html(logs: dict[str, str], warnings: list[str]) -> str:
+    """Per-rank logs behind a fold, warnings in front of it."""
+    noted = "".join(f"<p><b>Note:</b> {html.escape(text)}</p>" for text in warnings)
+    inside = "".join(
+        f"<h5>{html.escape(name)}</h5><pre>{html.escape(text.strip() or '(nothing)')}</pre>"
+        for name, text in sorted(logs.items())
+    )
+    return f"{noted}<details><summary>Output of each rank</summary>{inside}</details>"
+
+
+def new_directory() -> Path:
+    """A fresh directory for a run's record; the oldest ones are removed beyond ``KEEP``.
+
+    Under $PPLAB_RUNS, else in the user's state directory. Raises OSError when it cannot be made.
+    """
+    default = Path.home() / ".local" / "state" / "pplab" / "runs"
+    root = Path(os.environ.get("PPLAB_RUNS") or default)
+    root.mkdir(parents=True, exist_ok=True)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for number in range(1000):
+        path = root / f"{stamp}-{os.getpid()}-{number}"
+        try:
+            path.mkdir(mode=0o700)
+            break
+        except FileExistsError:
+            continue
+    old = sorted(p for p in root.iterdir() if p.is_dir() and p != path)
+    for directory in old[: max(0, len(old) - KEEP)]:
+        shutil.rmtree(directory, ignore_errors=True)
+    return path

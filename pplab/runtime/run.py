@@ -1,0 +1,218 @@
+"""``pplab.run``: from a schedule and a model to a finished Run."""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pplab.core.layout import Layout
+from pplab.core.schedule import Schedule
+from pplab.core.timeline import Timeline
+from pplab.runtime import client, models
+from pplab.runtime.failure import RunError, explain
+from pplab.runtime.hardware import hardware
+from pplab.runtime.job import Job
+from pplab.runtime.progress import progress
+from pplab.runtime.record import Run, new_directory
+from pplab.runtime.wire import array_from_blob
+
+
+def run(
+    plan: Schedule | None = None,
+    model: models.Model | None = None,
+    *,
+    quiet: bool = False,
+    keep: bool = True,
+    **settings: Any,
+) -> Run:
+    """Train a model on real processes under DeepSpeed, following a schedule; returns a Run.
+
+    plan: the schedule every rank follows (``one_f_one_b(stages=4, micro_batches=8)``). Leave it
+    out for engine="deepspeed" (DeepSpeed's own 1F1B, untouched) or engine="plain" (one process,
+    no pipeline), and give stages and micro_batches instead.
+    model: ``pplab.models.gpt()`` (default), ``.paced()`` or ``.own()``.
+    settings: fields of ``Job``: steps, micro_batch_size, replicas, zero, dtype, lr, seed, bounds,
+    launcher, device, config (merged over the DeepSpeed JSON), profile, keep_parameters, ...
+    quiet: show no progress. keep: write the record (see ``record``).
+
+    The model never runs in this process. Raises ScheduleError or ValueError before anything
+    starts; RunError when a rank fails, dies or hangs: by then all its processes have ended.
+    """
+    begin = time.perf_counter_ns()
+    model = models.as_model(model or models.gpt())
+    if plan is not None:
+        settings = {
+            "stages": plan.stages, "micro_batches": plan.micro_batches, **settings,
+        }  # fmt: skip
+    elif settings.get("engine", "pplab") == "pplab":
+        raise ValueError("give a schedule, or engine='deepspeed' with stages and micro_batches")
+    job = Job(model=model, schedule=plan, **settings)
+    return run_job(job, begin, quiet=quiet, keep=keep)
+
+
+def run_job(job: Job, begin: int | None = None, *, quiet: bool = False, keep: bool = True) -> Run:
+    """Run a job; see ``run``."""
+    begin = begin or time.perf_counter_ns()
+    warnings: list[str] = []
+    directory = _directory(warnings) if keep or job.profile else None
+    start = {
+        "job": job.as_json(),
+        "cells": _cells(),
+        "path": [path for path in sys.path if path],
+        "directory": os.getcwd(),
+        "records": str(directory) if directory else None,
+    }
+    show = progress(job, quiet)
+    collected = Collected(job, begin)
+    try:
+        for event, blobs in client.events(start, _payload(job)):
+            collected.take(event, blobs)
+            if event["event"] == "placed":
+                show.say(event["why"])
+            elif event["event"] == "step":
+                show.step(event["loss"], event["seconds"])
+        result = collected.finish(directory, warnings)
+    except BaseException as error:
+        stopped = isinstance(error, KeyboardInterrupt)
+        show.close("stopped; all its processes have ended" if stopped else "failed")
+        raise
+    show.close()
+    if directory is not None:
+        try:
+            result.save(directory)
+        except OSError as error:
+            result.warnings.append(f"the record could not be written: {error}")
+    return result
+
+
+class Collected:
+    """Puts a Run together from the events of a run."""
+
+    def __init__(self, job: Job, begin: int) -> None:
+        self.job, self.begin = job, begin
+        self.placed: dict[str, Any] = {}
+        self.losses: list[float] = []
+        self.step_times: list[float] = []
+        self.bounds: tuple[int, ...] = ()
+        self.results: dict[int, dict[str, Any]] = {}
+        self.spans: list[dict[str, Any]] = []
+        self.parameters: dict[str, Any] = {}
+        self.end: dict[str, Any] | None = None
+
+    def take(self, event: dict[str, Any], blobs: list[bytes]) -> None:
+        """Note one event."""
+        kind = event["event"]
+        if kind == "placed":
+            self.placed = event
+        elif kind == "ready":
+            self.bounds = tuple(event["bounds"])
+        elif kind == "step":
+            self.losses.append(event["loss"])
+            self.step_times.append(event["seconds"])
+        elif kind == "result":
+            self.results[event["rank"]] = event
+            columns = dict(
+                zip(event["columns"], array_from_blob(event["spans"], blobs[0]).T, strict=True)
+            )
+            length = len(columns["start"])
+            columns["rank"] = np.full(length, event["stage"])
+            columns["replica"] = np.full(length, event["replica"])
+            self.spans.append(columns)
+            if event["replica"] == 0:
+                for (name, about), blob in zip(event["parameters"].items(), blobs[1:], strict=True):
+                    self.parameters[name] = array_from_blob(about, blob)
+        elif kind in ("done", "failed"):
+            self.end = event
+
+    def finish(self, directory: Path | None, warnings: list[str]) -> Run:
+        """The Run; raises RunError when it failed."""
+        end = self.end
+        if end is None:
+            raise RunError(
+                "the run's supervisor ended without a word: was it killed?", directory=directory
+            )
+        if end["event"] == "failed":
+            raise explain(end, directory)
+        if end["log_error"]:
+            warnings.append(f"the logs are incomplete: {end['log_error']}")
+        about = self.placed
+        timeline = self.timeline()
+        first = float(timeline.start.min()) if len(timeline) else 0.0
+        startup = first - self.begin / 1e9 if len(timeline) else 0.0
+        return Run(
+            job=self.job,
+            timeline=timeline.shifted(-first) if len(timeline) else timeline,
+            losses=self.losses,
+            step_times=self.step_times,
+            memory=[self.results[rank]["memory"] for rank in sorted(self.results)],
+            config=self.job.deepspeed_config(),
+            bounds=self.bounds,
+            versions=about["hardware"]["versions"],
+            hardware=hardware().as_json(),
+            placement={k: about[k] for k in ("device", "backend", "staged", "why")},
+            startup=startup,
+            logs=end["logs"],
+            warnings=warnings,
+            parameters=self.parameters,
+            directory=directory,
+        )
+
+    def timeline(self) -> Timeline:
+        """All ranks' spans; times in seconds of this machine's monotonic clock."""
+        job, names = self.job, self.spans[0].keys()
+        columns = {name: np.concatenate([span[name] for span in self.spans]) for name in names}
+        columns["start"] = columns["start"] / 1e9
+        columns["end"] = columns["end"] / 1e9
+        layout = job.schedule.layout if job.schedule else Layout(job.stages)
+        own = {"pplab": "", "deepspeed": "DeepSpeed's 1F1B", "plain": "no pipeline"}
+        return Timeline.of(
+            columns,
+            layout,
+            source=source_label(job, self.placed),
+            schedule=job.schedule.name if job.schedule else own[job.engine],
+            unit="s",
+            hardware=hardware().as_json(),
+        )
+
+
+def source_label(job: Job, placed: dict[str, Any]) -> str:
+    """Where a measured timeline comes from, as printed on every picture of it."""
+    if job.model.paced:
+        return "measured: paced"
+    if placed["device"] == "cpu":
+        here = hardware().cores
+        return f"measured: computed, {placed['backend']} on {here} core{'s' * (here != 1)}"
+    staged = ", staged through the CPU" if placed["staged"] else ""
+    return f"measured: computed, {placed['backend']}{staged} on GPU"
+
+
+def _payload(job: Job) -> list[bytes]:
+    """The learner's own objects by value (cells live in __main__, which cloudpickle copies)."""
+    if job.model.payload is None:
+        return []
+    import cloudpickle
+
+    return [cloudpickle.dumps(job.model.payload)]
+
+
+def _cells() -> dict[str, list[str]]:
+    """Source of this notebook's cells, so that a rank's traceback can show their lines."""
+    found = {}
+    for name, entry in list(linecache.cache.items()):
+        if ("ipykernel" in name or name.startswith("<ipython")) and len(entry) == 4:
+            found[name] = list(entry[2])
+    return found
+
+
+def _directory(warnings: list[str]) -> Path | None:
+    with contextlib.suppress(OSError):
+        return new_directory()
+    warnings.append("no record is kept: its directory cannot be made (disk full? see $PPLAB_RUNS)")
+    return None

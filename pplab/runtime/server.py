@@ -1,0 +1,75 @@
+"""The warm process server: has imported torch and DeepSpeed, forks a supervisor for each run.
+
+``python -m pplab.runtime.server DIRECTORY`` listens on DIRECTORY/socket, which only its owner can
+open. It lives as long as its standard input stays open: the notebook's kernel holds the other end,
+so the server ends with the kernel, however that ends. It stays single-threaded and runs no tensor
+operation and no CUDA call, so that forking it is safe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib.metadata
+import os
+import select
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from pplab.runtime.preload import preload
+from pplab.runtime.processes import adopt_orphans, kill_descendants, reap
+from pplab.runtime.supervisor import supervise
+
+
+def main(directory: Path) -> None:
+    """Listen, import, and fork a supervisor per connection until standard input closes."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(directory / "socket"))
+    os.chmod(directory / "socket", 0o600)
+    listener.listen(16)
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # is_available() without a CUDA context
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    adopt_orphans()
+    preload()
+    about = describe()
+    gc.collect()
+    gc.freeze()  # keep the collector from touching, and so copying, pages shared with the ranks
+    while True:
+        readable, _, _ = select.select([listener, sys.stdin], [], [], 1.0)
+        reap()
+        if sys.stdin in readable and not os.read(0, 1024):
+            break
+        if listener in readable:
+            client, _ = listener.accept()
+            if os.fork() == 0:
+                try:
+                    listener.close()
+                    signal.signal(signal.SIGINT, signal.SIG_IGN)
+                    supervise(client, about, directory)
+                finally:
+                    os._exit(0)
+            client.close()
+    kill_descendants()
+    with contextlib.suppress(OSError):
+        for path in directory.iterdir():
+            path.unlink()
+        directory.rmdir()
+
+
+def describe() -> dict[str, Any]:
+    """Versions and devices, as far as they can be told without touching a GPU."""
+    import torch
+
+    names = ("torch", "deepspeed", "numpy", "pplab")
+    return {
+        "versions": {name: importlib.metadata.version(name) for name in names}
+        | {"python": sys.version.split()[0]},
+        "cuda_devices": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+    }
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,250 @@
+"""What one rank does in a run: build its part of the model, train, report.
+
+Runs in the rank's own process, under DeepSpeed. The plumbing around it (the connection to the
+supervisor, errors, logs) is in ``rank``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import deepspeed
+import numpy as np
+import psutil
+import torch
+import torch.distributed as dist
+from deepspeed.pipe import PipelineModule
+from numpy.typing import NDArray
+
+from pplab.core.messages import programs
+from pplab.runtime import stock
+from pplab.runtime.engine import ScheduledEngine
+from pplab.runtime.job import Job
+from pplab.runtime.nets import Network, build
+from pplab.runtime.nets.batches import stream
+from pplab.runtime.nets.build import base_seed, set_seed
+from pplab.runtime.plain import PlainLoop
+from pplab.runtime.recorder import SPAN_COLUMNS, recorder
+from pplab.runtime.status import Slot
+from pplab.runtime.wire import array_to_blob
+
+Report = Callable[[dict[str, Any], list[bytes]], None]
+
+
+class BoundsPipe(PipelineModule):
+    """A PipelineModule cut at given layer numbers, which DeepSpeed has no option for."""
+
+    def __init__(self, *args: Any, bounds: tuple[int, ...], **kwargs: Any) -> None:
+        self._given_bounds = bounds
+        super().__init__(*args, **kwargs)
+
+    def _partition_layers(self, method: str = "uniform") -> None:
+        bounds, stage = list(self._given_bounds), self._topo.get_coord(self.global_rank).pipe
+        self.parts = bounds
+        self._set_bounds(start=bounds[stage], stop=bounds[stage + 1])
+
+
+def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None:
+    """Train as one rank. `place`: {"rank", "device", "backend", "staged"} and, when profiling,
+    "profile" (the file for the trace). Reports each step and, at the end, spans and memory."""
+    torch.set_num_threads(job.threads)
+    network = build(job)
+    record = recorder(job.record, place["device"])
+    if job.engine == "plain":
+        loop = PlainLoop(job, network, record, place["device"])
+        step: Callable[[], float] = loop.step
+        where = {"stage": 0, "replica": 0}
+        module, optimizer = torch.nn.ModuleList(loop.modules.values()), loop.optimizer
+        numbered: dict[int, torch.nn.Module] = loop.modules
+        measured: dict[str, int] = {}
+    else:
+        status.say("builds its DeepSpeed engine")
+        engine = make_engine(job, network, place)
+        stage, replica = engine.stage_id, engine.grid.data_parallel_id
+        where = {"stage": stage, "replica": replica}
+        step = follow(job, network, engine, record, status, place, replica)
+        module, optimizer = engine.module, engine.optimizer
+        numbered, measured = layers_of(engine.module), getattr(engine, "measured", {})
+    gc.collect()
+    gc.disable()  # a collection in the middle of an operation would show as a longer operation
+    if job.engine != "plain":
+        dist.barrier()
+    report({"event": "ready", **where, "bounds": list(network.bounds)}, [])
+    with profiler(job, place):
+        for number in range(job.steps):
+            record.step = number
+            begin = time.perf_counter()
+            loss = step()
+            record.end_step()
+            if job.engine != "plain":
+                dist.barrier()
+            seconds = time.perf_counter() - begin
+            gc.collect()
+            if place["rank"] == 0:
+                report({"event": "step", "step": number, "loss": loss, "seconds": seconds}, [])
+    status.say("reports its results")
+    memory = {**memory_of(module, optimizer, place["device"]), **measured}
+    about, blob = array_to_blob(record.spans())
+    parameters, blobs = parameters_of(numbered) if job.keep_parameters else ({}, [])
+    report(
+        {
+            "event": "result",
+            **where,
+            "memory": memory,
+            "columns": SPAN_COLUMNS,
+            "spans": about,
+            "parameters": parameters,
+        },
+        [blob, *blobs],
+    )
+    if job.engine != "plain":
+        dist.barrier()  # nobody leaves while a neighbour may still be sending
+
+
+def make_engine(job: Job, network: Network, place: dict[str, Any]) -> Any:
+    """DeepSpeed's pipeline engine for this rank, from the job's DeepSpeed JSON."""
+    net = BoundsPipe(
+        layers=network.layers,
+        num_stages=job.stages,
+        loss_fn=network.loss,
+        seed_layers=True,
+        seed_fn=set_seed,
+        base_seed=base_seed(job),
+        partition_method="uniform",
+        bounds=network.bounds,
+    )
+    trainable = [p for p in net.parameters() if p.requires_grad]
+    engine, *_ = deepspeed.initialize(
+        model=net, model_parameters=trainable, config=job.deepspeed_config()
+    )
+    set_seed(base_seed(job) - 1 - net.stage_id)  # dropout: not the same in every stage
+    return engine
+
+
+def follow(
+    job: Job,
+    network: Network,
+    engine: Any,
+    record: Any,
+    status: Slot,
+    place: dict[str, Any],
+    replica: int,
+) -> Callable[[], float]:
+    """A function that runs one step and returns the loss."""
+    if job.engine == "deepspeed":
+        restart = stock.watch(engine, record, status)
+        data = stream(network.batch, job.micro_batches, replica, job.replicas)
+
+        def stock_step() -> float:
+            restart()
+            return float(engine.train_batch(data))
+
+        return stock_step
+
+    assert job.schedule is not None
+
+    def batch(step: int, m: int) -> Any:
+        return network.batch((step * job.micro_batches + m) * job.replicas + replica)
+
+    program = programs(job.schedule)[engine.stage_id]
+    scheduled = ScheduledEngine.adopt(
+        engine, program, batch, record, status, staged=place["staged"], profiled=job.profile
+    )
+    return lambda: float(scheduled.train_batch())
+
+
+def layers_of(module: PipelineModule) -> dict[int, torch.nn.Module]:
+    """This stage's modules by their number in the layer list (tied ones under each number)."""
+    found = {}
+    for local, call in enumerate(module.forward_funcs):
+        owner = getattr(call, "args", (call,))[0]  # partial(forward_fn, tied module)
+        if isinstance(owner, torch.nn.Module):
+            found[module._local_start + local] = owner
+    return found
+
+
+def parameters_of(
+    modules: dict[int, torch.nn.Module],
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Parameters as float32 arrays, named ``layer.name``."""
+    names, blobs = {}, []
+    for number, module in modules.items():
+        for name, parameter in module.named_parameters():
+            array: NDArray[np.float32] = parameter.detach().float().cpu().numpy()
+            about, blob = array_to_blob(array)
+            names[f"{number}.{name}"] = about
+            blobs.append(blob)
+    return names, blobs
+
+
+def memory_of(module: torch.nn.Module, optimizer: Any, device: str) -> dict[str, Any]:
+    """Bytes of this rank: parameters, gradients and optimizer state counted tensor by tensor;
+    on a GPU the allocator's peak, on a CPU the resident size of the process (shared pages too)."""
+    inner = optimizer
+    while hasattr(inner, "optimizer"):
+        inner = inner.optimizer
+    state = [v for s in inner.state.values() for v in s.values() if isinstance(v, torch.Tensor)]
+    flat = getattr(optimizer, "single_partition_of_fp32_groups", [])
+    found: dict[str, Any] = {
+        "parameters": sum(p.numel() * p.element_size() for p in module.parameters()),
+        "optimizer": sum(t.numel() * t.element_size() for t in [*state, *flat]),
+        "resident": psutil.Process().memory_info().rss,
+    }
+    if device == "cuda":
+        found["peak_allocated"] = torch.cuda.max_memory_allocated()
+        found["peak_reserved"] = torch.cuda.max_memory_reserved()
+    return found
+
+
+@contextlib.contextmanager
+def profiler(job: Job, place: dict[str, Any]) -> Iterator[None]:
+    """torch.profiler around all steps, written as a Chrome trace, when the job asks for it."""
+    if not job.profile:
+        yield
+        return
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if place["device"] == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=activities) as profile:
+        yield
+    profile.export_chrome_trace(place["profile"])
+
+
+def join(job: Job, place: dict[str, Any], store: Any | None) -> None:
+    """Join the process group, on `store` (local launcher) or from the launcher's environment."""
+    if place["device"] == "cuda":
+        torch.cuda.set_device(place["local_rank"] % torch.cuda.device_count())
+        os.environ["LOCAL_RANK"] = str(place["local_rank"] % torch.cuda.device_count())
+    # DeepSpeed's shared-memory op would be compiled with g++ at the first use (36 s) and leaves
+    # 66 MiB a rank in /dev/shm; gloo does not need it
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    if store is not None:
+        dist.init_process_group(
+            place["backend"], store=store, rank=place["rank"], world_size=job.world
+        )
+    deepspeed.init_distributed(dist_backend=place["backend"], verbose=False)
+    if place["staged"]:
+        _stage_p2p()
+
+
+def _stage_p2p() -> None:
+    """Let DeepSpeed's own sends and receives of GPU tensors go through the CPU (gloo)."""
+    from deepspeed.runtime.pipe import p2p
+
+    send, recv = p2p.send, p2p.recv
+
+    def staged_send(tensor: Any, dest_stage: int, async_op: bool = False) -> Any:
+        return send(tensor.cpu(), dest_stage, async_op)
+
+    def staged_recv(tensor: Any, src_stage: int, async_op: bool = False) -> Any:
+        buffer = torch.empty(tensor.shape, dtype=tensor.dtype)
+        result = recv(buffer, src_stage, async_op)
+        tensor.data.copy_(buffer)
+        return result
+
+    p2p.send, p2p.recv = staged_send, staged_recv
