@@ -22,6 +22,7 @@ _WHERE = {
     "RunError": "pplab.runtime.failure",
     "hardware": "pplab.runtime.hardware",
     **dict.fromkeys(("warm", "cool"), "pplab.runtime.client"),
+    **dict.fromkeys(("compare", "explore"), "pplab.view"),
 }
 _MODULES = {"models": "pplab.runtime.models", "schedules": "pplab.core.schedules"}
 

@@ -59,7 +59,12 @@ class Costs:
                 raise ValueError(f"{name} must be finite and not negative, not {value}")
         if not self.bandwidth > 0:
             raise ValueError(f"bandwidth must be positive, not {self.bandwidth}")
-        if np.any(np.asarray(self._weight()) > np.asarray(self.backward, dtype=float)):
+        weight, backward = _column(self._weight()), _column(self.backward)
+        try:
+            too_much = bool(np.any(weight > backward))
+        except ValueError:  # shapes that do not fit are reported by `table`, which knows the sizes
+            too_much = False
+        if too_much:
             raise ValueError("weight is the part of backward that W takes: it cannot exceed it")
 
     def _weight(self) -> Any:
@@ -95,10 +100,14 @@ class Costs:
         return np.broadcast_to(update, (ranks,))
 
 
-def _spread(name: str, value: ArrayLike, slices: int, micro_batches: int) -> Floats:
+def _column(value: ArrayLike) -> Floats:
+    """The value as an array; a row of numbers is one per slice, so it becomes a column."""
     array = np.asarray(value, dtype=float)
-    if array.ndim == 1:
-        array = array[:, None]
+    return array[:, None] if array.ndim == 1 else array
+
+
+def _spread(name: str, value: ArrayLike, slices: int, micro_batches: int) -> Floats:
+    array = _column(value)
     want = (slices, micro_batches)
     fits = array.ndim <= 2 and all(
         have in (1, need) for have, need in zip(array.shape, want, strict=False)

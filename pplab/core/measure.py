@@ -56,6 +56,10 @@ class Measures:
         starts, ends = t.start[work], t.end[work]
         return np.array([[starts[r].min(), ends[r].max()] for r in rows if r.any()]).reshape(-1, 2)
 
+    @property
+    def _first_step(self) -> int:
+        return min(self.timeline.steps, default=0)
+
     @cached_property
     def window(self) -> float:
         """Total length of the steps, first operation's start to last operation's end of each."""
@@ -116,23 +120,21 @@ class Measures:
         Of a stream of micro-batches without a flush (PipeDream), the first step only: what is
         left of the bubble once the pipeline is full.
         """
-        t = self.timeline.only(step=self.timeline.steps[0], kinds=USEFUL)
-        steady = [
-            self.phases(rank, replica)[1]
-            for replica in t.replicas
-            for rank in np.unique(t.rank[t.replica == replica]).tolist()
-        ]
-        begin = max(phase.start for phase in steady)
-        end = min(phase.end for phase in steady)
+        t = self.timeline.only(step=self._first_step, kinds=USEFUL)
+        every = [self.phases(rank, r) for r in t.replicas for rank in range(t.layout.stages)]
+        if not every or not all(every):
+            return float("nan")
+        begin = max(phases[1].start for phases in every)
+        end = min(phases[1].end for phases in every)
         if end <= begin:
             return float("nan")
         inside = np.minimum(t.end, end) - np.maximum(t.start, begin)
-        return 1 - float(inside.clip(0).sum()) / (len(steady) * (end - begin))
+        return 1 - float(inside.clip(0).sum()) / (len(every) * (end - begin))
 
     def phases(self, rank: int, replica: int = 0) -> tuple[Phase, ...]:
         """Warm-up, steady and drain of one rank in the first recorded step."""
         t = self.timeline
-        mine = (t.rank == rank) & (t.replica == replica) & (t.step == t.steps[0])
+        mine = (t.rank == rank) & (t.replica == replica) & (t.step == self._first_step)
         forward, backward = mine & t.is_kind("F"), mine & t.is_kind("B")
         if not forward.any() or not backward.any():
             return ()
@@ -155,12 +157,11 @@ class Measures:
         releases at its end plus the least delay that its kind shows anywhere in the step, which
         is the launch overhead for the rank and the message time for a message.
         """
-        t = self.timeline.only(step=self.timeline.steps[0], replica=replica, kinds="FBWU")
+        t = self.timeline.only(step=self._first_step, replica=replica, kinds="FBWU")
         if not len(t):
             return []
         previous, producer = _predecessors(t)
-        overhead = _least_delay(t, previous)
-        message = _least_delay(t, np.where(t.rank[producer] != t.rank, producer, -1))
+        overhead, message = _least_delay(t, previous), _least_delay(t, producer)
         here, chain = int(np.argmax(t.end)), []
         while here >= 0:
             best, why, released = -1, "start of the step", -np.inf
@@ -184,7 +185,7 @@ class Measures:
         from the start of that F to the end of its B, or of its W where the backward is split.
         """
         t = self.timeline
-        mine = (t.rank == rank) & (t.replica == replica) & (t.step == t.steps[0])
+        mine = (t.rank == rank) & (t.replica == replica) & (t.step == self._first_step)
         keys = t.micro_batch.astype(np.int64) * t.layout.chunks + t.chunk
         forward = mine & (t.kind == CODE["F"])
         weight = mine & (t.kind == CODE["W"])
@@ -226,9 +227,10 @@ class Measures:
 
 
 def _predecessors(t: Timeline) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each row of one step and replica: previous row of its rank, producer of its input.
+    """For each row of one step and replica: previous row of its rank, producer on another rank.
 
-    -1 where there is none. The producer of a U of the whole step is the F, B or W that ends last.
+    -1 where there is none. An optimizer step that starts only after all ranks are done waits for
+    the F, B or W that ends last, and for nothing else.
     """
     rows = np.arange(len(t))
     previous = np.where((rows > 0) & (t.rank == np.roll(t.rank, 1)), rows - 1, -1)
@@ -239,10 +241,12 @@ def _predecessors(t: Timeline) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     for letter, step in (("F", -1), ("B", +1)):
         mine = t.is_kind(letter)
         producer[mine] = where[CODE[letter], piece[mine] + step, t.micro_batch[mine]]
+    producer[t.rank[producer] == t.rank] = -1  # its order on the rank says more
     work = np.flatnonzero(t.is_kind("FBW"))
     if len(work):
         last = work[np.argmax(t.end[work])]
-        producer[t.is_kind("U") & (t.micro_batch == WHOLE_STEP)] = last
+        after_all = t.is_kind("U") & (t.micro_batch == WHOLE_STEP) & (t.start >= t.end[last])
+        previous[after_all], producer[after_all] = -1, last
     return previous, producer
 
 

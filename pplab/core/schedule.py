@@ -226,6 +226,9 @@ def _collect(
     """The operations a generator yields, stopped when it yields something else or never ends."""
     # F, B, W and a U after each: nothing valid is longer
     limit = 4 * micro_batches * layout.chunks + 1
+    if not isinstance(yielded, Iterable):
+        text = f"rank {rank} gets {yielded!r} instead of operations: yield F(m), B(m) or W(m)"
+        return (), Problem("not-an-op", text, rank)
     ops: list[Op] = []
     for op in yielded:
         if not isinstance(op, Op):

@@ -83,7 +83,7 @@ class Timeline:
         """A timeline from columns in any order; `step` and `replica` default to 0.
 
         `in_order` says that the rows are sorted already. Raises ValueError when columns differ in
-        length, a span ends before it starts, or a rank lies outside the layout.
+        length, a span ends before it starts, or a rank, chunk or kind does not exist.
         """
         length = len(np.asarray(columns["start"]))
         full = {name: columns.get(name, np.zeros(length)) for name in COLUMNS}
@@ -95,8 +95,13 @@ class Timeline:
             raise ValueError(f"columns differ in length: start has {length}, but {uneven}")
         if np.any(arrays["end"] < arrays["start"]):
             raise ValueError("a span ends before it starts")
-        if length and not (arrays["rank"].min() >= 0 and arrays["rank"].max() < layout.stages):
-            raise ValueError(f"ranks go from 0 to {layout.stages - 1}")
+        for name, count in (
+            ("rank", layout.stages),
+            ("chunk", layout.chunks),
+            ("kind", len(KINDS)),
+        ):
+            if length and not (arrays[name].min() >= 0 and arrays[name].max() < count):
+                raise ValueError(f"{name}s go from 0 to {count - 1}")
         if not in_order:
             keys = ("end", "start", "rank", "replica", "step")
             order = np.lexsort(tuple(arrays[key] for key in keys))
@@ -210,6 +215,15 @@ class Timeline:
 
     def __repr__(self) -> str:
         return f"<Timeline {self.source}: {self}>"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """What a notebook shows: the live widget, a picture, and words (see ``pplab.view``).
+
+        The one place where the core looks up, and only when a notebook displays something.
+        """
+        from pplab.view.show import timeline_bundle
+
+        return timeline_bundle(self.typical)
 
     def __eq__(self, other: object) -> bool:
         """Same spans and layout, whatever the labels."""

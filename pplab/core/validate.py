@@ -9,6 +9,7 @@ deadlock between ranks.
 from __future__ import annotations
 
 from collections import Counter
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from pplab.core.ops import WHOLE_STEP, Op, U
@@ -37,6 +38,13 @@ def _ranges(schedule: Schedule) -> list[Problem]:
     last_micro_batch, last_chunk = schedule.micro_batches - 1, schedule.chunks - 1
     for rank, row in enumerate(schedule.ops):
         for op in row:
+            if not (isinstance(op.micro_batch, Integral) and isinstance(op.chunk, Integral)):
+                text = (
+                    f"rank {rank} runs {op.kind} of micro-batch {op.micro_batch!r}, chunk "
+                    f"{op.chunk!r}: both are counted in whole numbers"
+                )
+                found.append(_problem("not-whole", text, rank, op))
+                continue
             if op.kind == "U":
                 inside = WHOLE_STEP <= op.micro_batch <= last_micro_batch
             else:

@@ -242,7 +242,7 @@ class ScheduledEngine(PipelineEngine):
         """Shapes of an activation: asked for once, at the first message of a link."""
         link = (message.kind, message.piece_from, message.piece_to)
         if link not in self.links:
-            self.status.say(f"waits for the first {message}")
+            self.status.say(f"waits for {message_words(message)}, the first one")
             note = torch.empty(META_BYTES, dtype=torch.uint8)
             note = note if self.staged else note.to(self.device)
             dist.recv(note, peer, tag=message.tag * TENSORS + TENSORS - 1)
@@ -252,7 +252,7 @@ class ScheduledEngine(PipelineEngine):
 
     def collect(self, message: Message, op: Op) -> list[Tensor]:
         """Wait for a message, and record the wait."""
-        self.status.say(f"waits for the {message}, to run {op}")
+        self.status.say(f"waits for {message_words(message)}, to run {op}")
         start = self.recorder.now()
         tensors = []
         for work, buffer in self.arriving.pop(message):
@@ -319,6 +319,11 @@ def gradient_of(tensor: Tensor, number: int, message: Message) -> Tensor:
             f"{message}: every floating-point tensor that is passed on must reach the loss"
         )
     return tensor.grad
+
+
+def message_words(message: Message) -> str:
+    """A message by the operation that makes it: ``F3 of rank 1``."""
+    return f"{message.kind}{message.micro_batch} of rank {message.source}"
 
 
 def readable(shapes: list[tuple[list[int], str, bool]]) -> str:

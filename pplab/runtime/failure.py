@@ -78,8 +78,8 @@ def _sentence(rank: dict[str, Any], ranks: list[dict[str, Any]]) -> str:
     if error:
         same = [r for r in ranks if r["error"] and r["error"]["text"] == error["text"]]
         if len(same) == len(ranks) > 1:
-            who = f"all {len(ranks)} ranks"
-        text = error["text"].splitlines()[0]
+            who = "both ranks" if len(ranks) == 2 else f"all {len(ranks)} ranks"
+        text = " / ".join(line.strip() for line in error["text"].splitlines()[:3])
         if error["type"] not in ("AssertionError", "RunError"):
             text = f"{error['type']}: {text}"
         return f"{who} failed{doing}: {text}"
@@ -94,17 +94,14 @@ def _sentence(rank: dict[str, Any], ranks: list[dict[str, Any]]) -> str:
 
 
 def _doing(rank: dict[str, Any]) -> str:
-    return f", while it {_past(rank['doing'])}" if rank["doing"] else " before it began"
-
-
-def _past(text: str) -> str:
-    """ "runs F3" -> "ran F3", for sentences about a rank that has ended."""
+    """ "runs F3" -> " while running F3"."""
     verbs = {
-        "runs": "ran", "waits": "waited", "builds": "built", "joins": "joined",
-        "imports": "imported", "reports": "reported",
+        "runs": "running", "waits": "waiting", "builds": "building", "joins": "joining",
+        "imports": "importing", "reports": "reporting", "ends": "ending",
     }  # fmt: skip
-    first, _, rest = text.partition(" ")
-    return f"{verbs.get(first, first)} {rest}"
+    first, _, rest = rank["doing"].partition(" ")
+    rest = rest.replace("its DeepSpeed engine", "the DeepSpeed engine")
+    return f" while {verbs.get(first, first)} {rest}" if first else " before it began"
 
 
 def _hang(ranks: list[dict[str, Any]]) -> str:

@@ -120,6 +120,8 @@ class Job:
             "optimizer": {"type": self.optimizer, "params": optimizer},
             "zero_optimization": {"stage": self.zero},
         }
+        if self.zero and not self.optimizer.startswith("Adam"):
+            base["zero_allow_untested_optimizer"] = True  # DeepSpeed knows only Adam under ZeRO
         if self.dtype == "bf16":
             base["bf16"] = {"enabled": True}
             if self.zero == 1:  # else gradients are accumulated in bf16

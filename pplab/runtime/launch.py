@@ -47,9 +47,12 @@ class Launch:
         job = start["job"]
         self.job, self.scratch = job, scratch
         world = job["stages"] * job["replicas"]
-        self.place = {**placement(job, about), "launcher": job["launcher"], "world": world}
-        if job["profile"] and start["records"]:
-            self.place["profile_directory"] = start["records"]
+        self.place = {
+            **placement(job, about),
+            "launcher": job["launcher"],
+            "world": world,
+            "records": start["records"],
+        }
         self.forked: list[tuple[int, socket.socket, int]] = []
         self.pid = 0
         self.exit_code: int | None = None

@@ -49,6 +49,9 @@ def main(connection: socket.socket, place: dict[str, Any], slot: Slot) -> int:
         job = Job.from_json(start["job"], _payload(blobs))
         place = {**start["place"], **place}
         _environment(place)
+        if job.profile:
+            directory = place["records"] or os.getcwd()
+            place["profile"] = os.path.join(directory, f"trace-rank-{place['rank']}.json")
         _run(job, place, slot, connection)
         return 0
     except BaseException as error:
@@ -76,9 +79,14 @@ def _store(job: Job, place: dict[str, Any], connection: socket.socket) -> Any:
     import torch.distributed as dist
 
     if place["rank"] == 0:
-        store = dist.TCPStore(
-            "127.0.0.1", job.port or 0, job.world, is_master=True, wait_for_workers=False
-        )
+        try:
+            store = dist.TCPStore(
+                "127.0.0.1", job.port or 0, job.world, is_master=True, wait_for_workers=False
+            )
+        except dist.DistNetworkError as error:
+            raise OSError(
+                f"port {job.port} is taken: choose another, or leave the choice to pplab"
+            ) from error
         wire.send(connection, {"event": "store", "port": store.port})
         os.environ["MASTER_PORT"] = str(store.port)
         return store

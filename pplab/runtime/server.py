@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pplab.runtime.preload import preload
-from pplab.runtime.processes import adopt_orphans, kill_descendants, reap
+from pplab.runtime.processes import adopt_orphans, kill_descendants
 from pplab.runtime.supervisor import supervise
 
 
@@ -33,13 +33,13 @@ def main(directory: Path) -> None:
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # is_available() without a CUDA context
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     adopt_orphans()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children that end leave nothing behind
     preload()
     about = describe()
     gc.collect()
     gc.freeze()  # keep the collector from touching, and so copying, pages shared with the ranks
     while True:
-        readable, _, _ = select.select([listener, sys.stdin], [], [], 1.0)
-        reap()
+        readable, _, _ = select.select([listener, sys.stdin], [], [])
         if sys.stdin in readable and not os.read(0, 1024):
             break
         if listener in readable:
@@ -47,6 +47,7 @@ def main(directory: Path) -> None:
             if os.fork() == 0:
                 try:
                     listener.close()
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                     signal.signal(signal.SIGINT, signal.SIG_IGN)
                     supervise(client, about, directory)
                 finally:

@@ -85,6 +85,7 @@ def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None
                 dist.barrier()
             seconds = time.perf_counter() - begin
             gc.collect()
+            status.say(f"ends step {number}")
             if place["rank"] == 0:
                 report({"event": "step", "step": number, "loss": loss, "seconds": seconds}, [])
     status.say("reports its results")

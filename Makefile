@@ -1,0 +1,72 @@
+# make lab    set up, check this machine, open JupyterLab on the chapters
+# make test   set up, run every check and every test
+# make help   the rest
+
+PYTHON ?= python3
+PIP_FLAGS ?= --quiet
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+NBVAL := -p tests.notebooks.live --nbval --nbval-current-env --nbval-cell-timeout=120 \
+  --nbval-sanitize-with=tests/notebooks/sanitize.cfg
+# Notebooks whose outputs are compared with what they print now.
+NOTEBOOKS = $(wildcard chapters labs)
+# Tests that start processes, kernels and browsers, or measure time: one after the other.
+LIVE = $(wildcard tests/runs tests/notebooks tests/browser)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup lab demo test lint unit live bench gpu-check chapters clean
+
+help: ## what can be made
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+setup: $(READY) ## make .venv and install the pinned requirements (done by all the others)
+
+# Made anew only when the requirements change: the stamp is written last.
+$(READY): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "pplab needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." \
+	    "Name another one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "$(PYTHON) lacks the venv module. On Debian and Ubuntu:" \
+	    "apt-get install python3-venv" >&2; exit 1; }
+	@echo "Installing into $(VENV): 1.6 GB, some minutes (make PIP_FLAGS= shows what it does)."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install $(PIP_FLAGS) --disable-pip-version-check -r requirements.txt
+	@$(BIN)/python -m pip install $(PIP_FLAGS) --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+lab: $(READY) ## check this machine, open JupyterLab (ARGS=--no-open prints its address only)
+	@$(BIN)/pplab doctor
+	@$(BIN)/pplab lab $(ARGS)
+
+demo: $(READY) ## four real ranks on this machine, beside their simulation
+	@$(BIN)/pplab demo $(ARGS)
+
+test: lint unit live ## every check and test; `make -k test` goes on after a failure
+
+lint: $(READY) ## ruff, formatting, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: $(READY) ## tests that need no process of their own, on two cores
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit
+
+live: $(READY) ## real runs, the notebooks compared with their outputs, the browser
+	$(BIN)/python -m pytest $(NBVAL) $(LIVE) $(NOTEBOOKS)
+
+bench: $(READY) ## every ratio the project claims (ONLY=group)
+	$(BIN)/python -m benchmarks $(ONLY)
+
+gpu-check: $(READY) ## the tests that need a CUDA GPU
+	$(BIN)/python -m pytest -m gpu tests
+
+chapters: $(READY) ## execute the notebooks again and store their outputs (ARGS=path for one)
+	$(BIN)/python tools/refresh_notebooks.py $(ARGS)
+
+clean: ## forget .venv and everything built
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

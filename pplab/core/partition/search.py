@@ -1,0 +1,114 @@
+"""The cut with the least step time: try all when they are few, else walk downhill from good ones.
+
+The largest stage is not the whole story. With M micro-batches a slow *last* stage costs its excess
+M - 1 times, a slow *first* one overlaps part of it with the warm-up; messages and memory come on
+top. So the simulated step itself is what is minimised here:
+
+- up to `TRY_ALL` cuts: every one is simulated, the answer is the best there is;
+- more: from several starts, take the best of all small moves (one cut by 1, 2, 4, 8 layers; a run
+  of neighbouring cuts by one layer together) until none helps. That ends in a local optimum;
+  ``certify`` says how far from the best it can be at most.
+
+Cuts that break a rule (memory, ties) come after all that keep it, ordered by how badly they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pplab.core.partition.cuts import count_cuts, every_cut
+from pplab.core.partition.problem import Problem
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: Cuts that are simulated one and all, times operations of the schedule (about a second's work).
+TRY_ALL = 20_000_000
+#: Where a walk gives up: cuts times operations simulated; and most neighbouring cuts moved together.
+BUDGET, RUN = 150_000_000, 12
+
+
+@dataclass(frozen=True)
+class Found:
+    """A cut, its step time, how far it is from keeping the rules (0: it does), and whether it is
+    known to be the best of all."""
+
+    bounds: tuple[int, ...]
+    step: float
+    excess: float
+    best: bool
+
+    @property
+    def rank(self) -> tuple[float, float, tuple[int, ...]]:
+        """What decides between two cuts: rules first, then the step time."""
+        return self.excess, self.step, self.bounds
+
+
+def few(problem: Problem) -> bool:
+    """Whether all cuts can be simulated."""
+    operations = len(problem.schedule.graph.order)
+    return count_cuts(problem.layers, problem.slices) * operations <= TRY_ALL
+
+
+def try_all(problem: Problem) -> Found:
+    """The best of all cuts; of equal ones the even one (least sum of squared loads)."""
+    found = [best_of(problem, cuts) for cuts in every_cut(problem.layers, problem.slices)]
+    first = min(found, key=lambda f: f.rank)
+    return replace(first, best=True)
+
+
+def best_of(problem: Problem, cuts: Ints) -> Found:
+    """The best of some cuts, shape (K, slices + 1)."""
+    excess = problem.excess(cuts)
+    near = np.flatnonzero(excess == excess.min())
+    steps = problem.steps(cuts[near])
+    near = near[steps == steps.min()]
+    if len(near) > 1:
+        near = near[[np.argmin(np.square(problem.loads(cuts[near])).sum(axis=0))]]
+    bounds = tuple(int(b) for b in cuts[near[0]])
+    return Found(bounds, float(steps.min()), float(excess.min()), False)
+
+
+def descend(problem: Problem, starts: Iterable[tuple[int, ...]]) -> Found:
+    """The best local optimum reached from any of the starts, within the budget."""
+    best: Found | None = None
+    seen: set[tuple[int, ...]] = set()
+    left = BUDGET
+    for start in starts:
+        here = best_of(problem, np.array([start]))
+        while left > 0 and here.bounds not in seen:
+            seen.add(here.bounds)
+            moves = neighbours(here.bounds)
+            if not len(moves):
+                break
+            there = best_of(problem, moves)
+            left -= len(moves) * len(problem.schedule.graph.order)
+            if there.rank[:2] >= here.rank[:2]:
+                break
+            here = there
+        if best is None or here.rank < best.rank:
+            best = here
+    if best is None:
+        raise ValueError("a search needs a cut to start from")
+    return best
+
+
+def neighbours(bounds: tuple[int, ...]) -> Ints:
+    """Cuts one move away, all slices non-empty; shape (K, slices + 1)."""
+    here = np.array(bounds)
+    cuts = len(here) - 2
+    moves = []
+    for length in range(1, min(cuts, RUN) + 1):
+        sizes = (1, 2, 4, 8) if length == 1 else (1,)
+        for first in range(1, cuts - length + 2):
+            for size in sizes:
+                for by in (-size, size):
+                    move = here.copy()
+                    move[first : first + length] += by
+                    moves.append(move)
+    table = np.array(moves, dtype=np.int64).reshape(len(moves), len(here))
+    return table[np.all(np.diff(table, axis=1) > 0, axis=1)]

@@ -1,0 +1,26 @@
+"""Pictures of timelines: live widgets, static pictures, and the same in words.
+
+Nothing heavy is imported before it is used: matplotlib and anywidget load with the first picture.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_WHERE = {
+    "Comparison": "comparison",
+    "TimelineView": "timeline",
+    "bundle": "show",
+    "compare": "show",
+    "explore": "explorer",
+    "picture": "static",
+    "png": "static",
+    "text": "static",
+    "timeline_bundle": "show",
+}
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(import_module(f"pplab.view.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'pplab.view' has no attribute {name!r}")

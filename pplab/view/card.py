@@ -1,0 +1,182 @@
+"""The card a static picture is printed on: headline numbers on top, legend at the foot.
+
+Everything is placed in points from the upper left corner, so that text never scales with the
+number of ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Rectangle
+from matplotlib.textpath import TextToPath
+
+from pplab.core.ops import CODE
+from pplab.core.timeline import Timeline
+from pplab.view import colours, words
+
+FONT = "DejaVu Sans"
+PAGE, INK, SOFT, LINE = (colours.LIGHT[name] for name in ("page", "ink", "soft", "line"))
+MARGIN, BLOCK, KEYS = 12.0, 50.0, 16.0  # margin, height of a header line, of a legend line
+
+
+@lru_cache(maxsize=4096)
+def wide(string: str, size: float, weight: str = "normal") -> float:
+    """Width of a string in points."""
+    font = FontProperties(family=FONT, size=size, weight=weight)
+    return float(TextToPath().get_text_width_height_descent(string, font, ismath=False)[0])
+
+
+class Card:
+    """A figure of `width` points with a bordered page; `height` in points."""
+
+    def __init__(self, width: float, height: float, dpi: int) -> None:
+        self.width, self.height = width, height
+        self.figure = Figure(figsize=(width / 72, height / 72), dpi=dpi, facecolor=PAGE)
+        border = Rectangle((0, 0), 1, 1, facecolor="none", edgecolor=LINE, linewidth=2)
+        border.set_transform(self.figure.transFigure)
+        self.figure.add_artist(border)
+
+    def axes(self, left: float, top: float, across: float, tall: float) -> Axes:
+        """Bare axes in a box."""
+        w, h = self.width, self.height
+        ax = self.figure.add_axes((left / w, 1 - (top + tall) / h, across / w, tall / h))
+        ax.set_axis_off()
+        return ax
+
+    def say(self, x: float, y: float, string: str, size: float, **style: Any) -> None:
+        """Text whose left edge is at `x` and whose middle is at `y`."""
+        style = {"color": INK, "va": "center", "family": FONT, **style}
+        self.figure.text(x / self.width, 1 - y / self.height, string, fontsize=size, **style)
+
+    def box(self, x: float, y: float, w: float, h: float, **style: Any) -> Rectangle:
+        """A rectangle with its upper left corner at (x, y)."""
+        sides = (w / self.width, h / self.height)
+        patch = Rectangle((x / self.width, 1 - (y + h) / self.height), *sides, **style)
+        patch.set_transform(self.figure.transFigure)
+        self.figure.add_artist(patch)
+        return patch
+
+
+@dataclass(frozen=True)
+class Block:
+    """A large number, what it is, and lines of text beside it."""
+
+    value: str
+    meaning: str
+    size: float
+    lines: tuple[tuple[str, float, str, str], ...] = ()  # text, size, colour, weight
+
+    @property
+    def number(self) -> float:
+        """Width of the number and its meaning."""
+        return max(wide(self.value, self.size, "bold"), wide(self.meaning, 7.5)) + 14
+
+    @property
+    def width(self) -> float:
+        """Width of everything."""
+        return self.number + max((wide(s, z, w) for s, z, _, w in self.lines), default=-14.0)
+
+    def draw(self, card: Card, x: float, y: float) -> None:
+        """Put it with its upper left corner at (x, y)."""
+        card.say(x, y + 15, self.value, self.size, weight="bold")
+        card.say(x, y + 36, self.meaning, 7.5, color=SOFT)
+        for i, (string, size, colour, weight) in enumerate(self.lines):
+            card.say(x + self.number, y + 9 + 13 * i, string, size, color=colour, weight=weight)
+
+
+def blocks(timelines: Sequence[Timeline], facts: Sequence[tuple[str, str]]) -> list[Block]:
+    """The header: the bubble of each timeline (the last one largest), the ratio, more facts."""
+    found = []
+    for t in timelines:
+        lines = [
+            (f"step {words.duration(t.step_time, t.unit)}", 10, INK, "bold"),
+            (words.label(t), 8.5, INK, "normal"),
+        ]
+        if words.hardware(t):
+            lines.append((words.hardware(t), 7.5, SOFT, "normal"))
+        size = 25 if t is timelines[-1] else 15
+        number = words.percent(t.bubble)
+        found.append(Block(number, "bubble: idle / total", size, tuple(lines)))
+    more = list(facts)
+    if len(timelines) == 2 and timelines[0].step_time > 0:
+        one, other = words.short_names(timelines)
+        more.insert(0, (words.ratio(timelines), f"the step, {other} / {one}"))
+    return found + [Block(value, meaning, 15) for value, meaning in more]
+
+
+def place(found: Sequence[Block], across: float) -> list[tuple[float, int]]:
+    """(x, line) of each block when a line is `across` points wide."""
+    places: list[tuple[float, int]] = []
+    x, line = MARGIN, 0
+    for block in found:
+        if places and x + block.width > across - MARGIN:
+            x, line = MARGIN, line + 1
+        places.append((x, line))
+        x += block.width + 22
+    return places
+
+
+def legend(timelines: Sequence[Timeline]) -> list[tuple[str, dict[str, Any], str]]:
+    """Entries of the legend: (swatch, its style, words), in the order of the widget's."""
+    kinds = {k for k, code in CODE.items() if any(np.any(t.kind == code) for t in timelines)}
+    backward = "backward (input gradient)" if "W" in kinds else "backward (whole)"
+    text = {"F": "forward", "B": backward, "W": "weight gradient", "U": "optimizer step"}
+    keys: list[tuple[str, dict[str, Any], str]] = [
+        (k, {"facecolor": colours.WORK[k]}, text[k]) for k in "FBWU" if k in kinds
+    ]
+    if any(t.layout.chunks > 1 for t in timelines):
+        light = {"facecolor": colours.shade("F", 1, 2)}
+        keys.append(("", light, "lighter: later chunk"))
+    idle = {"facecolor": "none", "hatch": "/////", "edgecolor": colours.LIGHT["hatch"]}
+    keys.append(("", idle, "idle"))
+    keys.append(("_", {"facecolor": colours.WORK["F"]}, "waiting for F or B"))
+    thin = {"S": "sending", "G": "reduction", "L": "loading"}
+    others = [word for k, word in thin.items() if k in kinds]
+    if others:
+        keys.append(("-", {"facecolor": colours.GREY}, ", ".join(others)))
+    styles = {words.is_simulated(t) for t in timelines}
+    if True in styles:
+        edge = {"facecolor": "none", "edgecolor": INK, "linewidth": 1}
+        keys.append(("", edge, "outlined: simulated"))
+    if False in styles:
+        keys.append(("", {"facecolor": INK}, "filled: measured"))
+    if len(timelines) > 1:
+        keys.append(("", {"facecolor": INK, "alpha": 0.3}, "shaded: where they differ"))
+    return keys
+
+
+def place_keys(
+    keys: Sequence[tuple[str, dict[str, Any], str]], across: float
+) -> list[tuple[float, int]]:
+    """(x, line) of each entry of a legend."""
+    places: list[tuple[float, int]] = []
+    x, line = MARGIN, 0
+    for _, _, meaning in keys:
+        need = 22 + wide(meaning, 8)
+        if x + need > across - MARGIN:
+            x, line = MARGIN, line + 1
+        places.append((x, line))
+        x += need + 14
+    return places
+
+
+def draw_legend(card: Card, keys: Sequence[tuple[str, dict[str, Any], str]], top: float) -> None:
+    """The legend with its upper edge at `top`."""
+    for (mark, style, meaning), (x, line) in zip(keys, place_keys(keys, card.width), strict=True):
+        y = top + KEYS * line
+        foot = {"_": (y + 8, 2), "-": (y + 4, 3.5)}.get(mark, (y, 10))
+        patch = card.box(x, foot[0], 17, foot[1], **{"linewidth": 0, **style})
+        patch.set_hatch_linewidth(0.6)
+        if mark == "_":  # half for F, half for B
+            card.box(x + 8.5, *(foot[0], 8.5, foot[1]), linewidth=0, facecolor=colours.WORK["B"])
+        if mark.isalpha():
+            card.say(x + 8.5, y + 5.5, mark, 7, color="white", weight="bold", ha="center")
+        card.say(x + 22, y + 5.5, meaning, 8)
