@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,31 @@ class Profile:
                 groups.setdefault(layer.tied, []).append(i)
         return {key: tuple(numbers) for key, numbers in groups.items() if len(numbers) > 1}
 
+    def rescaled(
+        self, bounds: Sequence[int], forward: Sequence[float], backward: Sequence[float]
+    ) -> Profile:
+        """The profile corrected by a run: slice s took ``forward[s]`` and ``backward[s]``.
+
+        The layers of a slice keep their proportions; if none had a time, they share it evenly.
+        bounds: slices + 1 numbers, 0 first and the number of layers last. Raises ProfileError when
+        the lengths do not match.
+        """
+        slices = len(bounds) - 1
+        if bounds[0] != 0 or bounds[-1] != len(self) or not len(forward) == len(backward) == slices:
+            text = f"{slices} slices of {bounds[-1]} layers, {len(forward)} forward and "
+            raise ProfileError(text + f"{len(backward)} backward times, {len(self)} layers here")
+        layers: list[LayerProfile] = []
+        for (a, b), *measured in zip(pairwise(bounds), forward, backward, strict=True):
+            shares = [
+                times[a:b] / times[a:b].sum() if times[a:b].any() else np.full(b - a, 1 / (b - a))
+                for times in (self.forward, self.backward)
+            ]
+            layers += [
+                replace(layer, forward=f * measured[0], backward=w * measured[1])
+                for layer, f, w in zip(self.layers[a:b], *shares, strict=True)
+            ]
+        return replace(self, layers=tuple(layers), source=f"{self.source}, corrected by a run")
+
     def __str__(self) -> str:
         unit = "" if self.unit == "s" else " units"
         time = f"{self.times.sum() * 1e3:.4g} ms" if not unit else f"{self.times.sum():.4g}{unit}"
@@ -178,7 +204,7 @@ class Profile:
     def from_json(cls, data: Any) -> Profile:
         """Reads what ``to_json`` makes; ProfileError says what is wrong with anything else."""
         if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-            raise ProfileError(f"not a profile: it lacks \"format\": \"{FORMAT}\"")
+            raise ProfileError(f'not a profile: it lacks "format": "{FORMAT}"')
         if data.get("version") != VERSION:
             found = data.get("version")
             raise ProfileError(f"profile version {found!r}; this pplab reads version {VERSION}")

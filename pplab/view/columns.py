@@ -78,7 +78,9 @@ def pack(
 
 def rows_of(timelines: Sequence[Timeline]) -> list[Row]:
     """(replica, rank) of every row of a picture, top to bottom."""
-    return sorted({(r, k) for t in timelines for r in t.replicas for k in range(t.stages)})
+    return sorted(
+        {(r, k) for t in timelines for r in t.replicas or (0,) for k in range(t.stages)}
+    )
 
 
 def zero_of(timelines: Sequence[Timeline]) -> float:

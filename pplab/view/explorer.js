@@ -20,6 +20,7 @@ function explore(model, root) {
     const wish = { schedule: inputs.schedule.value, seq: ++asked };
     for (const [key] of CONTROLS) wish[key] = Number(inputs[key].value);
     model.send(wish);
+    for (const ms of window.__nudge || []) setTimeout(() => model.send({ nudge: ms }), ms);
     timer = setTimeout(() => {
       note.textContent = "No answer from the kernel: it is busy, or gone. Run the cell again.";
       waiting = false;
@@ -31,7 +32,8 @@ function explore(model, root) {
     make("span", "", label, text);
     return label;
   };
-  const choice = make("select", "", row("schedule", "Schedule"), undefined, quiet);
+  const choice = make("select", "", row("schedule", "Schedule"), undefined,
+    { "aria-label": "Schedule", ...quiet });
   for (const name of model.get("choices")) make("option", "", choice, name, { value: name });
   choice.onchange = ask;
   inputs.schedule = choice;

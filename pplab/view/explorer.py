@@ -63,6 +63,8 @@ class ScheduleExplorer(anywidget.AnyWidget):
         self._draw({**self.params, **params}, self.seq)
 
     def _asked(self, _: Any, wish: Mapping[str, Any], __: Any) -> None:
+        if "nudge" in wish:
+            return
         self._draw({key: wish[key] for key in ("schedule", *RANGES)}, int(wish["seq"]))
 
     def _draw(self, params: dict[str, Any], seq: int) -> None:

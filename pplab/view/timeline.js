@@ -154,7 +154,7 @@ function mount(model, root) {
     wrong.hidden = !wrong.childNodes.length;
     host.hidden = bar.hidden = keys.hidden = !meta.lines.length;
     header(head, meta);
-    legend(keys, meta);
+    if (meta.lines.length) legend(keys, meta);
     canvas.setAttribute("aria-label", meta.text);
     tip.hidden = true;
     say(HINT);

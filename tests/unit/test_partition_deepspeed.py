@@ -102,7 +102,9 @@ def test_what_deepspeed_refuses_is_refused_with_a_sentence(method, reason):
 
 
 def test_through_partition():
-    layers = [LayerProfile(f"l{i}", 1, 2, parameters=p, kind="Block") for i, p in enumerate((9, 1, 1))]
+    layers = [
+        LayerProfile(f"l{i}", 1, 2, parameters=p, kind="Block") for i, p in enumerate((9, 1, 1))
+    ]
     profile = Profile(layers)
     assert partition(profile, 2, "parameters").bounds == (0, 1, 3)
     assert partition(profile, 2, "type:block").bounds == (0, 2, 3)

@@ -1,6 +1,7 @@
 """The least largest stage: equal to brute force to the last bit, and fast."""
 
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -119,7 +120,7 @@ def test_block_partition_keeps_its_promise_and_never_beats_the_optimum(case):
     assert bounds[0] == 0 and bounds[-1] == len(costs) and list(bounds) == sorted(bounds)
     scaled = np.array(costs, dtype=float) - min(costs)
     span = scaled.max()
-    sums = [scaled[a:b].sum() for a, b in zip(bounds, bounds[1:], strict=False)]
+    sums = [scaled[a:b].sum() for a, b in pairwise(bounds)]
     assert max(sums) - min(sums) <= span * (1 + 1e-8) + 1e-300
     assert loads(costs, bounds).max() >= least_maximum(costs, parts)
 

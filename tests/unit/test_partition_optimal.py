@@ -19,8 +19,8 @@ from pplab.core.partition import (
     partition,
     solve,
 )
-from pplab.core.partition.certify import busiest, certify, lower_bounds
-from pplab.core.partition.cuts import every_cut, loads, uniform
+from pplab.core.partition.certify import busiest, certify, lower_bounds, quick_bound
+from pplab.core.partition.cuts import every_cut, uniform
 from pplab.core.partition.dynamic import least_worst, slice_costs
 from pplab.core.partition.order import count_orders, every_order, least_worst_order
 from pplab.core.partition.search import best_of, descend, neighbours, try_all
@@ -55,7 +55,9 @@ def random_problem(seed, schedule=None, most=9, *, capped=True, ties=True):
     own = devices(
         ranks, speed=rng.choice([0.5, 1, 2], ranks), memory=caps, per_node=int(rng.integers(1, 3))
     )
-    links = Links(*rng.integers(0, 3, 1), bandwidth=float(rng.choice([2, np.inf])), across_latency=2)
+    links = Links(
+        *rng.integers(0, 3, 1), bandwidth=float(rng.choice([2, np.inf])), across_latency=2
+    )
     keep = bool(ties and rng.integers(2))
     return Problem(Profile(layers, unit="units"), schedule, own, links, keep_tied=keep)
 
@@ -64,7 +66,7 @@ def all_cuts(problem):
     return np.concatenate(list(every_cut(problem.layers, problem.slices)))
 
 
-# -- minimax in general -----------------------------------------------------------------------------
+# -- minimax in general -------------------------------------------------------------------------
 
 
 @settings(max_examples=250, deadline=None)
@@ -96,7 +98,7 @@ def test_a_slow_stage_is_kept_away_from_a_huge_layer():
     assert plan.max_load == 1
 
 
-# -- least step time ----------------------------------------------------------------------------------
+# -- least step time ----------------------------------------------------------------------------
 
 
 @settings(max_examples=80, deadline=None)
@@ -137,6 +139,7 @@ def test_lower_bounds_hold_for_every_cut_of_every_schedule(schedule, seed):
     steps = problem.steps(cuts)
     assert np.all(busiest(problem) <= steps * (1 + 1e-12))
     assume(schedule.chunks == 1)
+    assert quick_bound(problem) <= steps.min() * (1 + 1e-9)
     lower = lower_bounds(problem)
     for s in range(problem.slices):
         bound = lower(s)[cuts[:, s], cuts[:, s + 1]]
@@ -194,7 +197,7 @@ def test_moves_keep_every_slice_filled():
     assert not len(neighbours((0, 5)))
 
 
-# -- where the excess lies ------------------------------------------------------------------------
+# -- where the excess lies ----------------------------------------------------------------------
 
 
 def test_a_slow_first_stage_costs_less_than_a_slow_last_one():
@@ -232,7 +235,7 @@ def test_messages_move_the_cut_to_a_thin_place():
     assert partition(Profile(layers), 2).bounds == (0, 3, 6)
 
 
-# -- memory and ties ----------------------------------------------------------------------------------
+# -- memory and ties ----------------------------------------------------------------------------
 
 
 def heavy(activation=10):
@@ -251,7 +254,9 @@ def test_a_cap_moves_layers_to_later_stages_which_hold_fewer_micro_batches():
 
 def test_nothing_fits_names_the_cap_that_binds():
     with pytest.raises(DoesNotFit) as error:
-        partition(heavy(100_000_000), 4, devices=devices(4, memory=[9e9, 2.5e8, 9e9, 9e9], names="T4"))
+        partition(
+            heavy(100_000_000), 4, devices=devices(4, memory=[9e9, 2.5e8, 9e9, 9e9], names="T4")
+        )
     said = error.value
     assert (said.reason, said.rank, said.cap, said.proven) == ("memory", 1, 2.5e8, True)
     assert said.need == 3e8 + 16
@@ -261,7 +266,7 @@ def test_nothing_fits_names_the_cap_that_binds():
 
 def test_parameters_that_fit_nowhere_are_named():
     layers = [LayerProfile("embedding", 1, 1, parameters=10**9), LayerProfile("head", 1, 1)]
-    with pytest.raises(DoesNotFit, match="'embedding' alone needs 16 GB.*more than 4 GB"):
+    with pytest.raises(DoesNotFit, match=r"'embedding' alone needs 16 GB.*more than 4 GB"):
         partition(Profile(layers), 2, devices=devices(2, memory=4e9))
 
 
@@ -279,7 +284,7 @@ def test_tied_layers_together():
     assert partition(Profile(ends), schedule=v, keep_tied=True).fits
 
 
-# -- chunks -------------------------------------------------------------------------------------------
+# -- chunks -------------------------------------------------------------------------------------
 
 
 def test_several_chunks_a_rank_cut_more_finely():
@@ -307,7 +312,7 @@ def test_caps_and_ties_with_chunks_equal_brute_force(seed):
             solve(problem)
 
 
-# -- devices in any order -------------------------------------------------------------------------------
+# -- devices in any order -----------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)

@@ -32,7 +32,7 @@ def random_profile(rng, n, *, tied=()):
     return Profile(layers, unit="units")
 
 
-# -- time -----------------------------------------------------------------------------------------
+# -- time ---------------------------------------------------------------------------------------
 
 
 @settings(max_examples=120, deadline=None)
@@ -85,7 +85,7 @@ def test_speeds_divide_times():
     assert problem.loads(np.array([[0, 1, 2]]))[:, 0].tolist() == [6, 3]
 
 
-# -- memory -----------------------------------------------------------------------------------------
+# -- memory -------------------------------------------------------------------------------------
 
 
 def test_activations_in_flight_are_those_of_the_literature():
@@ -126,7 +126,9 @@ def test_memory_equals_what_the_timeline_holds(schedule, seed):
             layers = slice(bounds[piece], bounds[piece + 1])
             total += 3 * profile.column("parameters")[layers].sum()
         assert found[rank] == total + peak
-        assert np.all(timeline.measures.peak_in_flight() == [p.sum(1).max() for p in in_flight(schedule)])
+        assert np.all(
+            timeline.measures.peak_in_flight() == [p.sum(1).max() for p in in_flight(schedule)]
+        )
 
 
 def test_tied_weights_on_one_rank_count_once_and_frozen_ones_once():
@@ -142,7 +144,7 @@ def test_tied_weights_on_one_rank_count_once_and_frozen_ones_once():
     assert apart[:, 0].tolist() == [160, 167]
 
 
-# -- what makes no sense ----------------------------------------------------------------------------
+# -- what makes no sense ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

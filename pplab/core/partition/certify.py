@@ -16,8 +16,9 @@ the way down and up again; what is left to do follows it:
 backwards and M - w forwards of stage s. That is why an excess on the first stage, with w = P,
 costs less than one on the last, with w = 1.
 
-Each is a cost of (s, i, j), so ``dynamic`` finds the least possible largest one: no cut at all has a
-shorter step. If the cuts whose bounds lie below a known step are few, simulating them settles it.
+Each is a cost of (s, i, j), so ``dynamic`` finds the least possible largest one: no cut at all
+has a shorter step. If the cuts whose bounds lie below a known step are few, simulating them
+settles it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pplab.core.partition.cluster import Links
 from pplab.core.partition.cuts import prefix_sums
 from pplab.core.partition.dynamic import SliceCost, least_worst, slice_costs
 from pplab.core.partition.problem import Problem
@@ -40,7 +42,7 @@ Ints = NDArray[np.int64]
 ROUNDING = 1e-9
 #: Cuts simulated at most, times operations of the schedule, to settle which one is best.
 SETTLE = 20_000_000
-#: The tables of a proof hold slices x layers^2 numbers: above this only the plainest bound is taken.
+#: The tables of a proof hold slices x layers^2 numbers: above this only ``quick_bound`` is taken.
 LARGEST = 10_000_000
 
 
@@ -68,9 +70,11 @@ class Certificate:
 
 def certify(problem: Problem, found: Found) -> Certificate:
     """Bound the least step time from below; settle it when few cuts remain that could be better."""
-    too_large = problem.slices * problem.layers**2 > LARGEST
-    if problem.slices != problem.ranks or too_large or found.excess:
+    if problem.slices != problem.ranks or found.excess:
         bound = busiest(problem)
+        return Certificate(_settled(found, bound), bound)
+    if problem.slices * problem.layers**2 > LARGEST:
+        bound = quick_bound(problem)
         return Certificate(_settled(found, bound), bound)
     lower = lower_bounds(problem)
     tables = [lower(s) for s in range(problem.slices)]
@@ -110,33 +114,76 @@ def lower_bounds(problem: Problem) -> SliceCost:
     Infinite where the rules (memory, ties) do not allow the slice.
     """
     costs = slice_costs(problem)
-    schedule, M, P = problem.schedule, problem.schedule.micro_batches, problem.ranks
-    forward = prefix_sums(problem.profile.forward)
-    whole = prefix_sums(problem.profile.backward)
-    speed = problem.speed
-    split = [any(op.kind == "W" for op in row) for row in schedule.ops]
-    # Message time of cut c when it lies after i layers, and the least one wherever it lies.
-    message = problem.cut_times
-    least = message[:, 1:-1].min(axis=1) if problem.layers > 1 else message[:, 0]
 
     def lower(s: int) -> Floats:
-        own, fastest_up = speed[s], speed[:s].max(initial=0.0) or 1.0
-        fastest_down = speed[s + 1 :].max(initial=0.0) or 1.0
-        keep = np.array([0.5 if split[r] else 1.0 for r in range(P)])  # part of B that is B'
-        up_f = forward / fastest_up + least[1:s].sum() + message[s]
-        up_b = whole / fastest_up * keep[:s].min(initial=1.0) + least[1:s].sum() + message[s]
-        rest_f, rest_b = forward[-1] - forward, whole[-1] - whole
-        down = (rest_f + rest_b * keep[s + 1 :].min(initial=1.0)) / fastest_down
-        down = down + 2 * (message[s + 1] + least[s + 2 : P].sum())
-        f = (forward[None, :] - forward[:, None]) / own
-        b = (whole[None, :] - whole[:, None]) / own
-        w, k = _warm_up(schedule.ops[s])
-        trip = k * f + down[None, :] + (M - w) * f
-        after = np.maximum(M * keep[s] * b + up_b[:, None], M * b)
-        bound = up_f[:, None] + np.maximum(M * f, trip) + after
+        bound = np.full((problem.layers + 1, problem.layers + 1), -np.inf)
+        for at_start, at_end in terms(problem, s):
+            np.maximum(bound, at_start[:, None] + at_end[None, :], out=bound)
         return np.where(np.isfinite(costs(s)), bound, np.inf)
 
     return lower
+
+
+def terms(problem: Problem, s: int, *, monotone: bool = False) -> list[tuple[Floats, Floats]]:
+    """The bounds for slice s as pairs (a, b), shape (n + 1,) each: step >= a[i] + b[j].
+
+    Other stages count at the speed of the fastest device on their side, and cuts whose place is
+    not known with the cheapest message there could be. `monotone` counts the stage's own device
+    among those of each side: a little lower, but then a falls and b grows from layer to layer.
+    """
+    M, P = problem.schedule.micro_batches, problem.ranks
+    f, b = prefix_sums(problem.profile.forward), prefix_sums(problem.profile.backward)
+    split = np.array([any(op.kind == "W" for op in row) for row in problem.schedule.ops])
+    kept = np.where(split, 0.5, 1.0)  # the part of B that is B'
+    message = problem.cut_times
+    least = message[:, 1:-1].min(axis=1) if problem.layers > 1 else message[:, 0]
+    speed = problem.speed
+    above, below = slice(0, s + monotone), slice(s + (not monotone), P)
+    before, after = (speed[side].max(initial=0.0) or 1.0 for side in (above, below))
+    walk = least[1:s].sum() + message[s]
+    up_f, up_b = f / before + walk, b * kept[above].min(initial=1.0) / before + walk
+    down = ((f[-1] - f) + (b[-1] - b) * kept[below].min(initial=1.0)) / after
+    down = down + 2 * (message[s + 1] + least[s + 2 : P].sum())
+    w, k = _warm_up(problem.schedule.ops[s])
+    f, b = f / speed[s], b / speed[s]
+    trip = k + M - w
+    return [
+        (up_f - M * f + up_b - M * kept[s] * b, M * f + M * kept[s] * b),
+        (up_f - M * f - M * b, M * f + M * b),
+        (up_f - trip * f + up_b - M * kept[s] * b, trip * f + down + M * kept[s] * b),
+        (up_f - trip * f - M * b, trip * f + down + M * b),
+    ]
+
+
+def quick_bound(problem: Problem) -> float:
+    """The same bounds without tables of layers^2: messages and rules left out, empty slices let in.
+
+    All of that only lowers the bound. Each term then grows with the end of the slice and falls with
+    its start, so filling slices greedily answers whether a step of at most T can be; the largest T
+    found to be impossible is returned.
+    """
+    bare = replace(problem, links=Links(), keep_tied=False)
+    if problem.slices * problem.layers > LARGEST // 10:
+        return busiest(problem)
+    rows = [terms(bare, s, monotone=True) for s in range(problem.slices)]
+
+    def possible(limit: float) -> bool:
+        end = 0
+        for row in rows:
+            reach = min(b.searchsorted(limit - a[end], "right") for a, b in row) - 1
+            end = max(end, int(reach))
+        return end >= problem.layers
+
+    low = busiest(problem)
+    if possible(low):
+        return low
+    high = 2 * low
+    while not possible(high):
+        low, high = high, 2 * high
+    while high - low > 1e-4 * low:
+        middle = (low + high) / 2
+        low, high = (low, middle) if possible(middle) else (middle, high)
+    return low
 
 
 def _warm_up(ops: tuple) -> tuple[int, int]:

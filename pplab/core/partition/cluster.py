@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +52,7 @@ def devices(
     per_node: how many neighbouring ranks share a node; default: all are in one.
     Raises PartitionError when a list has another length.
     """
-    columns = {}
+    columns: dict[str, list[Any]] = {}
     for field, value in (("speed", speed), ("memory", memory), ("name", names)):
         single = isinstance(value, str) or np.ndim(value) == 0
         column = [value] * count if single else list(value)  # type: ignore[arg-type]

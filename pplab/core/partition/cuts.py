@@ -8,7 +8,7 @@ advice has it) would be another model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations, islice
+from itertools import combinations, islice, pairwise
 from math import comb
 
 import numpy as np
@@ -48,7 +48,7 @@ def check_bounds(bounds: Sequence[int], layers: int, parts: int | None = None) -
     if plain[-1] != layers:
         text = f"the last bound is the number of layers, {layers}, not {plain[-1]}"
         raise PartitionError("wrong-end", text)
-    for s, (a, b) in enumerate(zip(plain, plain[1:], strict=False)):
+    for s, (a, b) in enumerate(pairwise(plain)):
         if a > b:
             text = f"bounds must rise, but {b} follows {a}"
             raise PartitionError("not-rising", text)
@@ -80,7 +80,9 @@ def check_costs(costs: ArrayLike) -> Floats:
     if len(bad):
         text = f"layer {bad[0]} costs {array[bad[0]]}; a cost is finite and not negative"
         raise PartitionError("bad-costs", text)
-    if not np.isfinite(array.sum()):
+    with np.errstate(over="ignore"):
+        total = array.sum()
+    if not np.isfinite(total):
         raise PartitionError("bad-costs", "the sum of the costs is too large for a float")
     return array
 

@@ -19,6 +19,7 @@ hidden: a ring of neighbouring stages s..e carries e - s + 1 micro-batches at a 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,9 +64,9 @@ def slice_costs(problem: Problem, *, keep_caps: bool = True) -> SliceCost:
 def memory_needs(problem: Problem) -> SliceCost:
     """Memory of rank s with layers i..j as a part of its cap; one slice a rank only."""
     static, activations = (np.subtract.outer(x, x).T for x in problem.byte_sums)
-    for numbers in problem.profile.tied.values():
-        for a, b in zip(numbers, numbers[1:], strict=False):
-            static[: a + 1, b + 1 :] -= problem.static[b]  # a slice with both holds them once
+    for key, numbers in problem.profile.tied.items():
+        for a, b in pairwise(numbers):
+            static[: a + 1, b + 1 :] -= problem.shared[key]  # a slice with both holds it once
     allowed = _allowed(problem)
 
     def need(s: int) -> Floats:

@@ -43,8 +43,10 @@ def gigabytes(size: float) -> str:
     return f"{size:.0f} bytes"
 
 
-def explain(problem: Problem, best: tuple[int, ...] | None = None, proven: bool = True) -> DoesNotFit:
-    """Why no cut keeps the rules. `best`: the cut that breaks them least, where a search knows it."""
+def explain(
+    problem: Problem, best: tuple[int, ...] | None = None, proven: bool = True
+) -> DoesNotFit:
+    """Why no cut keeps the rules. `best`: the cut that breaks them least, where it is known."""
     tied = _tied_apart(problem)
     if tied:
         return tied
@@ -121,6 +123,6 @@ def check_single_layers(problem: Problem) -> None:
         text = (
             f"nothing fits: layer {name!r} alone needs {gigabytes(problem.static[worst])} for "
             f"parameters, gradients and optimizer state, and no device has more than "
-            f"{gigabytes(cap)}: it has to be split (tensor parallelism) or its state shared (ZeRO-1)"
+            f"{gigabytes(cap)}: split it (tensor parallelism) or share its state (ZeRO-1)"
         )
         raise DoesNotFit("layer-too-large", text, need=float(problem.static[worst]), cap=cap)

@@ -38,8 +38,6 @@ def _peaks(ops: tuple, chunks: int) -> Ints:
             seen.add(tuple(now))
         elif op.kind == "W" or (op.kind == "B" and (op.micro_batch, op.chunk) not in split):
             now[op.chunk] -= 1
-    rows = np.array(sorted(seen) or [[0] * chunks], dtype=np.int64)
-    beaten = [
-        np.any(np.all(rows >= row, axis=1) & np.any(rows > row, axis=1)) for row in rows
-    ]
+    rows = np.array(sorted(seen) or [(0,) * chunks], dtype=np.int64)
+    beaten = [np.any(np.all(rows >= row, axis=1) & np.any(rows > row, axis=1)) for row in rows]
     return rows[~np.array(beaten)]

@@ -19,6 +19,7 @@ best found and `gap` bounds what is left. Each partition says which in its `proo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -31,12 +32,12 @@ from pplab.core.partition.certify import LARGEST, certify, lower_bounds
 from pplab.core.partition.cluster import Device, Links
 from pplab.core.partition.cuts import PartitionError, check_bounds, check_parts, uniform
 from pplab.core.partition.dynamic import least_worst, slice_costs
-from pplab.core.partition.fit import check_single_layers, explain
+from pplab.core.partition.fit import DoesNotFit, check_single_layers, explain
 from pplab.core.partition.minimax import even, least_bound
 from pplab.core.partition.order import best_order, count_orders, least_worst_order
 from pplab.core.partition.plan import Partition
 from pplab.core.partition.problem import Problem
-from pplab.core.partition.search import Found, descend, few, try_all
+from pplab.core.partition.search import Found, best_of, descend, few, try_all
 from pplab.core.profile import Profile
 from pplab.core.schedule import Schedule, ScheduleMaker
 from pplab.core.schedules import one_f_one_b
@@ -133,7 +134,7 @@ def solve(problem: Problem, method: Method = "optimal", *, free_order: bool = Fa
     return Partition(problem, deepspeed.partition_layers(method, parts, counts, kinds), method)
 
 
-# -- minimax --------------------------------------------------------------------------------------
+# -- minimax ------------------------------------------------------------------------------------
 
 
 def _minimax(problem: Problem) -> Partition:
@@ -162,7 +163,7 @@ def _least_worst(problem: Problem) -> tuple[int, ...] | None:
     return found[1] if found else None
 
 
-# -- least step time --------------------------------------------------------------------------------
+# -- least step time ----------------------------------------------------------------------------
 
 
 def _optimal(problem: Problem) -> Partition:
@@ -171,7 +172,10 @@ def _optimal(problem: Problem) -> Partition:
         if found.excess:
             raise explain(problem, found.bounds)
         return Partition(problem, found.bounds, "optimal", "all cuts were tried", gap=0.0)
-    certificate = certify(problem, _searched(problem))
+    starts = _starts(problem)
+    if not starts:
+        raise explain(problem)
+    certificate = certify(problem, descend(problem, starts))
     if certificate.found.excess:
         raise explain(problem, certificate.found.bounds, proven=False)
     if certificate.proven:
@@ -179,25 +183,25 @@ def _optimal(problem: Problem) -> Partition:
         if certificate.tried:
             proof += f": the {certificate.tried} that could have were tried"
     else:
-        proof = f"the best found; no cut can be more than {certificate.gap:.2%} faster"
+        proof = f"the best found; no cut can shorten the step by more than {certificate.gap:.2%}"
     bounds = certificate.found.bounds
     return Partition(problem, bounds, "optimal", proof, gap=certificate.gap)
 
 
-def _searched(problem: Problem) -> Found:
-    """Downhill from the minimax cut, the one with the best lower bound, and the uniform one."""
-    starts = [_least_worst(problem)]
-    if starts[0] is None:
-        raise explain(problem)
+def _starts(problem: Problem) -> list[tuple[int, ...]]:
+    """Good cuts to start from: least lower bound of the step, minimax, uniform; [] if none fits."""
+    least = _least_worst(problem)
+    if least is None:
+        return []
+    starts = [least, uniform(problem.layers, problem.slices)]
     if problem.slices == problem.ranks and problem.slices * problem.layers**2 <= LARGEST:
         hopeful = least_worst(lower_bounds(problem), problem.slices, problem.layers)
         if hopeful:
             starts.insert(0, hopeful[1])
-    starts.append(uniform(problem.layers, problem.slices))
-    return descend(problem, [start for start in starts if start is not None])
+    return starts
 
 
-# -- devices in any order -----------------------------------------------------------------------------
+# -- devices in any order -----------------------------------------------------------------------
 
 
 def _in_free_order(problem: Problem, method: str) -> Partition:
@@ -212,14 +216,23 @@ def _in_free_order(problem: Problem, method: str) -> Partition:
         plan = _minimax(problem.reordered(ordering.order))
         how = "in any order of the devices" if ordering.all else "in this order; others were tried"
         return replace(plan, order=ordering.order, proof=f"{plan.proof} {how}")
-    start = exact.order if exact else None
-    ordering = best_order(problem, _step_of, STEP_ORDERS, start)
+    ordering = best_order(problem, _step_of, STEP_ORDERS, exact.order if exact else None)
     if not np.isfinite(ordering.answer):
         raise explain(problem.reordered(ordering.order), proven=False)
-    plan = _optimal(problem.reordered(ordering.order))
     total = count_orders(problem.devices)
-    how = f"of all {total} orders of the devices" if ordering.all else f"of some of {total} orders"
-    return replace(plan, order=ordering.order, proof=f"{plan.proof}; {how} the best", gap=None)
+    if few(problem) and ordering.all:
+        plan = _optimal(problem.reordered(ordering.order))
+        proof = f"all cuts in all {total} orders of the devices were tried"
+        return replace(plan, order=ordering.order, proof=proof)
+    plans = []
+    for order in {ordering.order, *([exact.order] if exact else [])}:
+        with suppress(DoesNotFit):
+            plans.append(replace(_optimal(problem.reordered(order)), order=order))
+    if not plans:
+        raise explain(problem.reordered(ordering.order), proven=False)
+    best = min(plans, key=lambda plan: (plan.step, plan.order))
+    how = f"in all {total} orders" if ordering.all else f"in some of {total} orders"
+    return replace(best, proof=f"the best found {how} of the devices", gap=None)
 
 
 def _worst_of(problem: Problem) -> float:
@@ -228,11 +241,12 @@ def _worst_of(problem: Problem) -> float:
 
 
 def _step_of(problem: Problem) -> float:
-    """Step time in one order of the devices: all cuts where they are few, else a quick search."""
+    """Step time in one order of the devices: of all cuts where they are few, else of good ones."""
     if few(problem):
         found = try_all(problem)
-    elif _least_worst(problem) is None:
-        return np.inf
     else:
-        found = _searched(problem)
+        starts = _starts(problem)
+        if not starts:
+            return np.inf
+        found = best_of(problem, np.array(starts))
     return found.step if not found.excess else np.inf

@@ -110,7 +110,7 @@ def _kind(device: Device) -> tuple:
     return device.speed, device.memory, device.node
 
 
-# -- exact for the largest stage --------------------------------------------------------------------
+# -- exact for the largest stage ----------------------------------------------------------------
 
 
 def least_worst_order(problem: Problem) -> Ordering | None:

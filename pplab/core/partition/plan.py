@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +69,7 @@ class Partition:
         """The device of each rank."""
         return self.problem.devices
 
-    # -- time ---------------------------------------------------------------------------------
+    # -- time ------------------------------------------------------------------------------------
 
     @cached_property
     def _times(self) -> tuple[Floats, Floats, Floats]:
@@ -98,7 +99,9 @@ class Partition:
     @cached_property
     def rank_loads(self) -> Floats:
         """F + B of all slices of each rank; shape (ranks,)."""
-        return np.bincount(self.problem.rank_of, weights=self.loads, minlength=self.problem.ranks)
+        total = np.zeros(self.problem.ranks)
+        np.add.at(total, self.problem.rank_of, self.loads)
+        return total
 
     @property
     def max_load(self) -> float:
@@ -140,7 +143,7 @@ class Partition:
         """Predicted idle / total."""
         return self.timeline.bubble
 
-    # -- memory -------------------------------------------------------------------------------
+    # -- memory ----------------------------------------------------------------------------------
 
     @cached_property
     def memory(self) -> Floats:
@@ -157,7 +160,7 @@ class Partition:
         """Ranks that need more memory than their device has."""
         return tuple(np.flatnonzero(self.memory > self.problem.caps).tolist())
 
-    # -- words --------------------------------------------------------------------------------
+    # -- words -----------------------------------------------------------------------------------
 
     def time(self, value: float) -> str:
         """A time in words, in the profile's unit."""
@@ -186,6 +189,23 @@ class Partition:
             cap = gigabytes(self.devices[rank].memory)
             text += f"; rank {rank} needs {gigabytes(self.memory[rank])} and has {cap}"
         return text + (f" ({self.proof})" if self.proof else "")
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers as plain values, for a table or a widget."""
+        return {
+            "method": self.method,
+            "bounds": list(self.bounds),
+            "loads": self.loads.tolist(),
+            "max_load": self.max_load,
+            "imbalance": self.imbalance,
+            "step": self.step,
+            "bubble": self.bubble,
+            "memory": self.memory.tolist(),
+            "fits": self.fits,
+            "order": list(self.order),
+            "unit": self.problem.profile.unit,
+            "proof": self.proof,
+        }
 
     def __str__(self) -> str:
         return self.sentence()

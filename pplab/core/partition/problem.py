@@ -7,7 +7,7 @@ layout gives it. Everything the search needs is answered here, for one cut or fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -36,13 +36,14 @@ class Problem:
     overhead:  time a rank loses before each operation (as in ``Costs``)
 
     Memory of a rank = parameters x bytes_per_parameter (tied weights once) + the activations in
-    flight at its peak. Not in it: message buffers, temporaries, fragmentation.
+    flight at its peak. Not in it: message buffers, temporaries, fragmentation. Not in the times:
+    the optimizer, and the exchange of gradients between replicas and between tied layers.
     """
 
     profile: Profile
     schedule: Schedule
     devices: tuple[Device, ...]
-    links: Links = Links()
+    links: Links = field(default_factory=Links)
     bytes_per_parameter: float = 16.0
     keep_tied: bool = False
     overhead: float = 0.0
@@ -55,7 +56,7 @@ class Problem:
             raise PartitionError("bad-device", text)
         check_parts(self.layers, self.slices)
 
-    # -- sizes ------------------------------------------------------------------------------------
+    # -- sizes -----------------------------------------------------------------------------------
 
     @property
     def layers(self) -> int:
@@ -106,7 +107,7 @@ class Problem:
         """The same problem with ``devices[order[r]]`` on rank r."""
         return replace(self, devices=tuple(self.devices[i] for i in order))
 
-    # -- time -------------------------------------------------------------------------------------
+    # -- time ------------------------------------------------------------------------------------
 
     @cached_property
     def _sums(self) -> tuple[Floats, Floats, Floats]:
@@ -152,7 +153,7 @@ class Problem:
         """Step time of each cut under the schedule; bounds (K, slices + 1), result (K,)."""
         return self.stepper.steps(*self.times(bounds))
 
-    # -- memory -----------------------------------------------------------------------------------
+    # -- memory ----------------------------------------------------------------------------------
 
     @cached_property
     def in_flight(self) -> tuple[Ints, ...]:
@@ -164,6 +165,11 @@ class Problem:
         """Bytes each layer takes whatever runs: parameters, gradients, optimizer; shape (n,)."""
         own = self.profile.column("parameters") * self.bytes_per_parameter
         return np.maximum(own, self.profile.column("parameter_bytes"))
+
+    @cached_property
+    def shared(self) -> dict[str, float]:
+        """Bytes that the layers of each tied group share: what the smallest of them takes."""
+        return {key: min(self.static[list(nums)]) for key, nums in self.profile.tied.items()}
 
     @cached_property
     def byte_sums(self) -> tuple[Floats, Floats]:
@@ -178,11 +184,11 @@ class Problem:
         table = self.schedule.layout.table()
         for rank, counts in enumerate(self.in_flight):
             found[rank] += (activations[:, table[rank]] @ counts.T).max(axis=1)
-        for numbers in self.profile.tied.values():
+        for key, numbers in self.profile.tied.items():
             homes = self._homes(bounds, numbers)
             for k in range(1, len(numbers)):
                 again = np.flatnonzero(np.any(homes[:k] == homes[k], axis=0))
-                found[homes[k, again], again] -= self.static[numbers[k]]
+                found[homes[k, again], again] -= self.shared[key]
         return found
 
     def _homes(self, bounds: Ints, layers: tuple[int, ...]) -> Ints:
@@ -190,7 +196,7 @@ class Problem:
         slices = np.stack([(bounds[:, 1:-1] <= layer).sum(axis=1) for layer in layers])
         return self.rank_of[slices]
 
-    # -- rules ------------------------------------------------------------------------------------
+    # -- rules -----------------------------------------------------------------------------------
 
     def excess(self, bounds: Ints) -> Floats:
         """How far each cut is from keeping the rules, 0 when it keeps them; shape (K,).

@@ -26,10 +26,12 @@ from pplab.core.partition.problem import Problem
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: Cuts that are simulated one and all, times operations of the schedule (about a second's work).
+#: Cuts that are simulated one and all, times operations of the schedule (about half a second).
 TRY_ALL = 20_000_000
-#: Where a walk gives up: cuts times operations simulated; and most neighbouring cuts moved together.
-BUDGET, RUN = 150_000_000, 12
+#: Where a walk gives up: cuts times operations simulated (about two seconds).
+BUDGET = 60_000_000
+#: Up to this many cuts all moves are tried; with more, only those by 1 or 2 and of 1 or 2 cuts.
+MANY = 16
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,9 @@ def few(problem: Problem) -> bool:
 def try_all(problem: Problem) -> Found:
     """The best of all cuts; of equal ones the even one (least sum of squared loads)."""
     found = [best_of(problem, cuts) for cuts in every_cut(problem.layers, problem.slices)]
-    first = min(found, key=lambda f: f.rank)
-    return replace(first, best=True)
+    first = min(f.rank[:2] for f in found)
+    equal = np.array([f.bounds for f in found if f.rank[:2] == first])
+    return replace(best_of(problem, equal), best=True)
 
 
 def best_of(problem: Problem, cuts: Ints) -> Found:
@@ -102,8 +105,9 @@ def neighbours(bounds: tuple[int, ...]) -> Ints:
     here = np.array(bounds)
     cuts = len(here) - 2
     moves = []
-    for length in range(1, min(cuts, RUN) + 1):
-        sizes = (1, 2, 4, 8) if length == 1 else (1,)
+    many = cuts > MANY
+    for length in range(1, (2 if many else cuts) + 1):
+        sizes = (1,) if length > 1 else (1, 2) if many else (1, 2, 4, 8)
         for first in range(1, cuts - length + 2):
             for size in sizes:
                 for by in (-size, size):

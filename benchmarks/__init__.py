@@ -1,0 +1,1 @@
+"""Every ratio the project claims, measured: ``python -m benchmarks [--only GROUP]``."""

@@ -1,0 +1,306 @@
+"""Widgets in a real browser, on a static page without kernel, server or network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import page as pages
+import pytest
+
+from pplab.core.costs import Costs
+from pplab.core.ops import B, F
+from pplab.core.schedule import schedule
+from pplab.core.schedules import gpipe, one_f_one_b
+from pplab.view import TimelineView, explore
+
+pytestmark = pytest.mark.browser
+PLAN = one_f_one_b(4, 8)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    pages.require_browser()
+    with pages.browser() as chromium:
+        yield chromium
+
+
+def two() -> TimelineView:
+    """A simulated and, as a stand-in for a run, a slower timeline."""
+    simulated = PLAN.simulate(Costs(0.01, 0.02, unit="s"))
+    slower = PLAN.simulate(Costs([[0.01], [0.013], [0.01], [0.01]], 0.022, unit="s"))
+    return TimelineView(simulated, replace(slower, source="measured: paced"), memory=True, cap=3)
+
+
+def canvas_box(page: Any) -> dict[str, float]:
+    return page.locator("canvas").bounding_box()
+
+
+def colour_counts(page: Any) -> dict[str, int]:
+    """How many pixels of the canvas have each colour."""
+    return page.evaluate(
+        """() => {
+      const shown = document.querySelector("canvas"), n = {};
+      const c = Object.assign(document.createElement("canvas"),
+        { width: shown.width, height: shown.height });
+      const ctx = c.getContext("2d", { willReadFrequently: true });
+      ctx.drawImage(shown, 0, 0);
+      const d = ctx.getImageData(0, 0, c.width, c.height).data;
+      for (let i = 0; i < d.length; i += 4) {
+        const hex = "#" + [0, 1, 2].map((k) => d[i + k].toString(16).padStart(2, "0")).join("");
+        n[hex] = (n[hex] || 0) + 1;
+      }
+      return n; }"""
+    )
+
+
+def settle(page: Any) -> None:
+    """Let pending frames be painted."""
+    page.evaluate("() => new Promise((r) => requestAnimationFrame(() => setTimeout(r, 20)))")
+
+
+def test_draws_simulated_outlined_and_measured_filled(chromium: Any, tmp_path: Path) -> None:
+    with pages.opened(chromium, pages.write(two(), tmp_path / "a.html")) as page:
+        colours = colour_counts(page)
+        assert colours["#4c78a8"] > 3000 and colours["#b35806"] > 6000  # filled bars
+        assert colours["#ffffff"] > 50_000
+        head = page.locator(".pp-head").inner_text()
+        for expected in ("27.3 %", "step 330 ms", "simulated, 1F1B", "measured: paced, 1F1B"):
+            assert expected in head
+        assert "the step, measured / simulated" in head
+        legend = page.locator(".pp-legend").inner_text()
+        for word in ("forward", "backward (whole)", "idle", "waiting", "outlined", "shaded"):
+            assert word in legend
+        big = page.locator(".pp-main .pp-big b")
+        size = big.evaluate("(node) => parseFloat(getComputedStyle(node).fontSize)")
+        assert size >= 36 and big.inner_text().endswith(" %")
+
+
+def test_names_and_words_for_a_screen_reader(chromium: Any, tmp_path: Path) -> None:
+    with pages.opened(chromium, pages.write(two(), tmp_path / "a.html")) as page:
+        image = page.get_by_role("img")
+        assert "[simulated] 4 ranks, 8 micro-batches, 1F1B" in image.get_attribute("aria-label")
+        assert "times the simulated one" in image.get_attribute("aria-label")
+        for name in ("Play", "Step back", "Step forward", "Zoom in", "Zoom out", "Show all"):
+            assert page.get_by_role("button", name=name, exact=True).count() == 1
+        assert page.get_by_role("status").count() == 1
+        group = page.get_by_role("group")
+        assert "Arrow keys step" in group.get_attribute("aria-label")
+        assert group.get_attribute("data-lm-suppress-shortcuts") == "true"
+
+
+def test_tooltip_says_what_when_and_what_it_waited_for(chromium: Any, tmp_path: Path) -> None:
+    view = TimelineView(PLAN.simulate())
+    with pages.opened(chromium, pages.write(view, tmp_path / "a.html")) as page:
+        box, tip = canvas_box(page), page.locator(".pp-tip")
+
+        def hover(time: float, rank: int) -> str:
+            # The left margin and 33 units across the rest: read off the picture, not the code.
+            left, right = 47.0, box["width"] - 14
+            x = left + time / (33 * 1.005) * (right - left)
+            page.mouse.move(box["x"] + x, box["y"] + 18 + 34 * rank)
+            settle(page)
+            return tip.inner_text() if tip.is_visible() else ""
+
+        assert hover(11, 0).splitlines() == [
+            "B0: backward, micro-batch 0",
+            "rank 0 (simulated, 1F1B)",
+            "from 10 units to 12 units, lasts 2 units",
+            "waited 6 units for B0 of rank 1",
+        ]
+        assert hover(7, 0).splitlines() == [
+            "rank 0 is idle (simulated, 1F1B)",
+            "until B0 starts at 10 units",
+            "which needs B0 of rank 1",
+        ]
+        assert hover(30, 3).splitlines()[1] == "no more work for it in this step"
+        page.mouse.move(2, 2)
+        settle(page)
+        assert not tip.is_visible()
+
+
+def test_keyboard_steps_plays_and_keeps_the_focus(chromium: Any, tmp_path: Path) -> None:
+    view = TimelineView(PLAN.simulate())
+    with pages.opened(chromium, pages.write(view, tmp_path / "a.html")) as page:
+        host, live = page.locator(".pp-host"), page.get_by_role("status")
+        host.focus()
+        for _ in range(3):
+            page.keyboard.press("ArrowRight")
+        assert live.inner_text().startswith("3 of 64. F0: forward, micro-batch 0; rank 1")
+        assert "waited 1 units for F0 of rank 0" in live.inner_text()
+        page.keyboard.press("ArrowLeft")
+        assert live.inner_text().startswith("2 of 64.")
+        page.keyboard.press("End")
+        assert live.inner_text().startswith("64 of 64. B7")
+        # New data repaint under the focused element, which must stay the same one.
+        page.evaluate("model.set('rev', 77)")
+        settle(page)
+        assert page.evaluate("document.activeElement.className") == "pp-host"
+        assert page.locator("#here").get_attribute("data-rev") == "77"
+        assert page.evaluate("window.__pplab_painted.rev") == 77
+        page.keyboard.press("ArrowRight")
+        assert live.inner_text().startswith("1 of 64.")
+        page.keyboard.press("Space")
+        page.wait_for_timeout(300)
+        assert page.get_by_role("button", name="Pause").count() == 1
+        page.keyboard.press("Space")
+        assert live.inner_text().startswith("paused at")
+        page.keyboard.press("Escape")
+        assert live.inner_text().startswith("Arrow keys step")
+
+
+def test_zoom_and_pan(chromium: Any, tmp_path: Path) -> None:
+    view = TimelineView(PLAN.simulate())
+    with pages.opened(chromium, pages.write(view, tmp_path / "a.html")) as page:
+        box, whole = canvas_box(page), page.locator("canvas").screenshot()
+        middle = (box["x"] + box["width"] / 2, box["y"] + 40)
+
+        def picture() -> bytes:
+            page.mouse.move(2, 2)
+            settle(page)
+            return page.locator("canvas").screenshot()
+
+        page.mouse.move(*middle)
+        page.mouse.wheel(0, -300)
+        assert picture() == whole  # a plain wheel scrolls the notebook
+        page.mouse.move(*middle)
+        page.keyboard.down("Control")
+        page.mouse.wheel(0, -300)
+        page.keyboard.up("Control")
+        zoomed = picture()
+        assert zoomed != whole
+        page.mouse.move(*middle)
+        page.mouse.down()
+        page.mouse.move(middle[0] - 120, middle[1], steps=3)
+        page.mouse.up()
+        dragged = picture()
+        assert dragged not in (whole, zoomed)
+        page.locator(".pp-host").focus()
+        page.keyboard.press("Shift+ArrowLeft")
+        assert picture() != dragged
+        page.keyboard.press("0")
+        page.locator(".pp-host").evaluate("(node) => node.blur()")
+        assert picture() == whole
+        page.get_by_role("button", name="Zoom in").click()
+        page.get_by_role("button", name="Show all").click()
+        page.evaluate("document.activeElement.blur()")
+        assert picture() == whole
+
+
+def test_dark_theme_and_a_change_of_theme(chromium: Any, tmp_path: Path) -> None:
+    with pages.opened(chromium, pages.write(two(), tmp_path / "a.html", dark=True)) as page:
+        colours = colour_counts(page)
+        assert max(colours, key=colours.__getitem__) == "#111111"
+        assert colours["#4c78a8"] > 3000
+        page.evaluate("document.body.dataset.jpThemeLight = 'true'")
+        page.evaluate("document.documentElement.style.setProperty('--jp-layout-color0', '#fff')")
+        page.evaluate("document.body.classList.add('changed')")
+        settle(page)
+        colours = colour_counts(page)
+        assert max(colours, key=colours.__getitem__) == "#ffffff"
+
+
+def test_a_hidden_widget_paints_when_it_is_shown(chromium: Any, tmp_path: Path) -> None:
+    with pages.opened(chromium, pages.write(two(), tmp_path / "a.html")) as page:
+        page.evaluate("document.getElementById('here').style.display = 'none'")
+        page.evaluate("model.set('rev', 5)")
+        page.wait_for_timeout(150)
+        page.evaluate("document.getElementById('here').style.display = ''")
+        page.wait_for_timeout(300)
+        width = page.evaluate("document.querySelector('canvas').width")
+        assert width == page.evaluate("document.querySelector('.pp-host').clientWidth")
+
+
+def test_fifty_thousand_spans_move_smoothly(chromium: Any, tmp_path: Path) -> None:
+    view = TimelineView(one_f_one_b(16, 1600).simulate(), memory=True)
+    assert view.meta["n"] == 51_200
+    with pages.opened(chromium, pages.write(view, tmp_path / "a.html"), width=1200) as page:
+        times = page.evaluate(
+            """async () => {
+          const host = document.querySelector(".pp-host"), times = [];
+          const key = (key, shiftKey) => host.dispatchEvent(
+            new KeyboardEvent("keydown", { key, shiftKey, bubbles: true }));
+          let last = null;
+          for (let i = 0; i < 120; i++) {
+            if (i < 20) key("+"); else if (i >= 70 && i < 95) key("-");
+            else key(i % 2 ? "ArrowRight" : "ArrowLeft", true);
+            const t = await new Promise((r) => requestAnimationFrame(r));
+            if (last !== null) times.push(t - last);
+            last = t;
+          }
+          return times; }"""
+        )
+        times.sort()
+        rate = 1000 * len(times) / sum(times)
+        print(f"51,200 spans: {rate:.0f} frames a second, slowest {times[-1]:.0f} ms")
+        assert rate >= 30
+
+
+def test_explorer_asks_one_question_at_a_time(chromium: Any, tmp_path: Path) -> None:
+    view = explore([one_f_one_b, gpipe], stages=4, micro_batches=8)
+    with pages.opened(chromium, pages.write(view, tmp_path / "a.html")) as page:
+        for name in ("Stages P", "Micro-batches M", "Backward : forward", "Link cost (forwards)"):
+            slider = page.get_by_role("slider", name=name)
+            assert slider.get_attribute("data-lm-suppress-shortcuts") == "true"
+        assert "3/11" in page.locator(".pp-head").inner_text()
+        page.get_by_role("slider", name="Micro-batches M").focus()
+        for _ in range(5):
+            page.keyboard.press("ArrowRight")
+        sent = page.evaluate("window.sent")
+        assert [message["micro_batches"] for message in sent] == [9]
+        answer(page, view, sent[-1])
+        sent = page.evaluate("window.sent")
+        assert [message["micro_batches"] for message in sent] == [9, 13]
+        answer(page, view, sent[-1])
+        assert "3/16" in page.locator(".pp-head").inner_text()
+        assert page.evaluate("window.sent.length") == 2
+        assert page.evaluate("document.activeElement.name") == "micro_batches"
+        page.get_by_role("combobox", name="Schedule").select_option("GPipe")
+        assert page.evaluate("window.sent.at(-1).schedule") == "GPipe"
+
+
+def answer(page: Any, view: Any, message: dict[str, Any]) -> None:
+    """What the kernel would do with a message, and what its answer does to the page."""
+    view._asked(None, message, [])
+    page.evaluate(
+        """([meta, spans, params, seq, rev]) => {
+      model.set("meta", meta);
+      const bytes = Uint8Array.from(atob(spans), (c) => c.charCodeAt(0));
+      model.set("spans", new DataView(bytes.buffer));
+      model.set("params", params); model.set("seq", seq); model.set("rev", rev); }""",
+        [view.meta, pages.base64.b64encode(view.spans).decode(), view.params, view.seq, view.rev],
+    )
+    settle(page)
+
+
+def test_explorer_without_a_kernel_says_so(chromium: Any, tmp_path: Path) -> None:
+    view = explore(gpipe)
+    with pages.opened(chromium, pages.write(view, tmp_path / "a.html")) as page:
+        page.get_by_role("slider", name="Stages P").press("ArrowRight")
+        page.wait_for_timeout(4300)
+        assert "No answer from the kernel" in page.locator(".pp-note").inner_text()
+
+
+def test_a_wrong_schedule_is_shown_in_sentences(chromium: Any, tmp_path: Path) -> None:
+    @schedule(name="mine")
+    def mine(stage: int, stages: int, micro_batches: int) -> Any:
+        yield B(0)
+        yield F(0)
+
+    with pages.opened(chromium, pages.write(explore(mine), tmp_path / "a.html")) as page:
+        shown = page.get_by_role("alert").inner_text()
+        assert "mine cannot run with these numbers" in shown
+        assert not page.locator("canvas").is_visible()
+
+
+def test_cleaning_up_leaves_nothing_running(chromium: Any, tmp_path: Path) -> None:
+    with pages.opened(chromium, pages.write(two(), tmp_path / "a.html")) as page:
+        page.locator(".pp-host").focus()
+        page.keyboard.press("Space")
+        page.evaluate("window.cleanup()")
+        page.evaluate("document.getElementById('here').remove()")
+        page.evaluate("model.set('rev', 9)")
+        page.evaluate("document.body.classList.add('changed')")
+        settle(page)
