@@ -1,4 +1,7 @@
-"""Run the benchmarks: prints a table and writes build/bench.json."""
+"""Run the benchmarks: prints a table and writes build/bench.json.
+
+``python -m benchmarks [GROUP]``, or ``make bench ONLY=GROUP``.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ OUT = Path("build/bench.json")
 def main() -> int:
     """Measure the chosen groups; 0 whatever the figures are (they are measurements, not tests)."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", choices=GROUPS, help="one group")
-    chosen = parser.parse_args().only
+    parser.add_argument("group", nargs="?", choices=GROUPS, help="one group only")
+    chosen = parser.parse_args().group
     groups = [chosen] if chosen else list(GROUPS)
     found = []
     for group in groups:

@@ -72,9 +72,7 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     ranks = [
-        context.Process(
-            target=rank, args=(n, stages, micro_batches, seconds, steps, port, results)
-        )
+        context.Process(target=rank, args=(n, stages, micro_batches, seconds, steps, port, results))
         for n in range(stages)
     ]
     for process in ranks:

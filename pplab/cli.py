@@ -94,10 +94,9 @@ def run_demo(out: Path) -> int:
 
 
 def run_lab(directory: Path, open_browser: bool, port: int | None) -> int:
-    """Check the machine, then open JupyterLab."""
+    """Open JupyterLab on a folder of notebooks, at the first chapter."""
     from pplab.lab import start
 
-    run_doctor()
     first = directory / "00_start_here.ipynb"
     return start(directory, open_browser, port, notebook=first.name if first.exists() else None)
 

@@ -78,9 +78,7 @@ def pack(
 
 def rows_of(timelines: Sequence[Timeline]) -> list[Row]:
     """(replica, rank) of every row of a picture, top to bottom."""
-    return sorted(
-        {(r, k) for t in timelines for r in t.replicas or (0,) for k in range(t.stages)}
-    )
+    return sorted({(r, k) for t in timelines for r in t.replicas or (0,) for k in range(t.stages)})
 
 
 def zero_of(timelines: Sequence[Timeline]) -> float:
@@ -159,18 +157,24 @@ def _twins(table: Arrays, of: int) -> NDArray[np.int64]:
 
 def _held(timelines: Sequence[Timeline], rows: list[Row]) -> tuple[Arrays, list[int]]:
     """Activations in flight of all lanes in one array, and where each lane begins in it."""
-    times, counts, starts, zero = [np.empty(0)], [np.empty(0, dtype=int)], [0], zero_of(timelines)
-    for replica, rank in rows:
-        for t in timelines:
-            before = starts[-1]
-            for step in t.steps:
-                when, count = settled(*t.only(step=step).measures.in_flight(rank, replica))
-                times.append(when - zero)
-                counts.append(count)
-                before += len(when)
-            starts.append(before)
-    table = {"held": np.concatenate(times), "count": np.concatenate(counts)}
-    return table, starts if timelines else []
+    zero = zero_of(timelines)
+    lanes = [in_flight(t, row, zero) for row in rows for t in timelines]
+    if not lanes:
+        return {"held": np.empty(0), "count": np.empty(0, dtype=int)}, []
+    table = {
+        "held": np.concatenate([times for times, _ in lanes]),
+        "count": np.concatenate([counts for _, counts in lanes]),
+    }
+    return table, np.cumsum([0, *(len(times) for times, _ in lanes)]).tolist()
+
+
+def in_flight(t: Timeline, row: Row, zero: float) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Activations a rank holds in all steps: (times since `zero`, counts from then on)."""
+    replica, rank = row
+    steps = [t] if len(t.steps) <= 1 else [t.only(step=step) for step in t.steps]
+    parts = [settled(*one.measures.in_flight(rank, replica)) for one in steps if len(one)]
+    times = np.concatenate([np.empty(0), *(times for times, _ in parts)])
+    return times - zero, np.concatenate([np.empty(0, dtype=int), *(c for _, c in parts)])
 
 
 def settled(times: NDArray[Any], counts: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -9,7 +9,7 @@ function explore(model, root) {
     "aria-label": "Schedule and its numbers" });
   const view = make("div", "", root), inputs = {}, outputs = {};
   const quiet = { "data-lm-suppress-shortcuts": "true" };
-  let waiting = false, again = false, asked = 0, timer = 0;
+  let waiting = false, again = false, asked = 0, timer = 0, nudges = [];
 
   const note = make("span", "note", null, "", { role: "status" });
   const ask = () => {
@@ -20,7 +20,9 @@ function explore(model, root) {
     const wish = { schedule: inputs.schedule.value, seq: ++asked };
     for (const [key] of CONTROLS) wish[key] = Number(inputs[key].value);
     model.send(wish);
-    for (const ms of window.__nudge || []) setTimeout(() => model.send({ nudge: ms }), ms);
+    // Jupyter's WebSocket keeps Nagle's algorithm on: the answer lies in the server until this
+    // side acknowledges the "busy" before it, which it puts off for 40 ms unless it sends too.
+    nudges = [10, 20].map((ms) => setTimeout(() => model.send({ nudge: ms }), ms));
     timer = setTimeout(() => {
       note.textContent = "No answer from the kernel: it is busy, or gone. Run the cell again.";
       waiting = false;
@@ -53,18 +55,20 @@ function explore(model, root) {
   show(params);
   const picture = mount(model, view);
   const mark = () => { root.dataset.rev = model.get("rev"); };
+  const quieten = () => [timer, ...nudges].forEach(clearTimeout);
   const answered = () => {
-    clearTimeout(timer);
+    quieten();
     note.textContent = "";
+    const mine = waiting;
     waiting = false;
-    if (again) ask(); else if (model.get("seq") === asked) show(model.get("params"));
+    if (again) ask(); else if (!mine || model.get("seq") === asked) show(model.get("params"));
     picture.refresh();
     mark();
   };
   mark();
   model.on("change:rev", answered);
   return () => {
-    clearTimeout(timer);
+    quieten();
     model.off("change:rev", answered);
     picture.close();
   };

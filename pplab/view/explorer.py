@@ -37,9 +37,7 @@ class ScheduleExplorer(anywidget.AnyWidget):
     None when the schedule cannot run with these numbers.
     """
 
-    _esm = assets.module(
-        "draw.js", "timeline.js", "explorer.js", render="return explore(model, el);"
-    )
+    _esm = assets.module(*assets.PICTURE, "explorer.js", render="return explore(model, el);")
     _css = assets.style("timeline.css")
     meta = traitlets.Dict().tag(sync=True)
     spans = traitlets.Bytes(b"").tag(sync=True)
@@ -63,9 +61,8 @@ class ScheduleExplorer(anywidget.AnyWidget):
         self._draw({**self.params, **params}, self.seq)
 
     def _asked(self, _: Any, wish: Mapping[str, Any], __: Any) -> None:
-        if "nudge" in wish:
-            return
-        self._draw({key: wish[key] for key in ("schedule", *RANGES)}, int(wish["seq"]))
+        if "seq" in wish:  # the rest only keeps the connection awake (see explorer.js)
+            self._draw({key: wish[key] for key in ("schedule", *RANGES)}, int(wish["seq"]))
 
     def _draw(self, params: dict[str, Any], seq: int) -> None:
         whole = {"stages": int(params["stages"]), "micro_batches": int(params["micro_batches"])}
@@ -126,13 +123,13 @@ def facts(timeline: Timeline) -> list[tuple[str, str]]:
     peaks = timeline.measures.peak_in_flight()
     chunks = timeline.layout.chunks
     rank = int(peaks.argmax())
-    pieces = f", in pieces of 1/{chunks} stage" if chunks > 1 else ""
+    pieces = f"of 1/{chunks} stage" if chunks > 1 else "in flight"
     return [
         (
             words.percent(above / below),
-            f"(P-1)/(M+P-1) = {above}/{below}, the bubble of GPipe and 1F1B",
+            f"(P-1)/(M+P-1) = {above}/{below}: GPipe, 1F1B",
         ),
-        (str(peaks[rank]), f"peak activations in flight (rank {rank}){pieces}"),
+        (str(peaks[rank]), f"peak activations {pieces}, rank {rank}"),
     ]
 
 

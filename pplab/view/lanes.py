@@ -125,14 +125,16 @@ def _bars(
     boxes = _boxes(lane["start"][work], lane["end"][work], top, bar)
     _add(ax, boxes, facecolors=faces, edgecolors=edges, linewidths=0.7, zorder=3)
     size = min(8.5, bar * 0.62)
+    digits = len(str(int(lane["micro_batch"].max(initial=0))))
     for i, face in zip(work.tolist(), faces, strict=True):
         m, start, end = int(lane["micro_batch"][i]), lane["start"][i], lane["end"][i]
+        # The letter repeats what the colour says; where only the number fits, the number. Bars of
+        # one width are all labelled or none: the longest number decides.
         letter, room = KINDS[lane["kind"][i]], (end - start) * per
-        # The letter repeats what the colour says; where only the number fits, the number.
-        text = f"{letter}{m}" if m >= 0 else letter
-        if m >= 0 and room < len(text) * size + 3:
-            text = text[1:]
-        if bar >= 7 and room > len(text) * size + 1:
+        need = size * (digits if m >= 0 else 1)
+        text = letter if m < 0 or room > need + size + 3 else ""
+        text += str(m) if m >= 0 else ""
+        if bar >= 7 and room > need + 1:
             style: dict[str, Any] = {"ha": "center", "va": "center", "family": FONT, "zorder": 4}
             style |= {"fontsize": size, "color": ink if outlined else colours.ink_on(face)}
             ax.text((start + end) / 2, top + bar / 2 + 0.5, text, **style)

@@ -14,7 +14,7 @@ import numpy as np
 
 from pplab.core.timeline import Timeline
 from pplab.view import colours, words
-from pplab.view.columns import check, rows_of, settled, windows, zero_of
+from pplab.view.columns import check, in_flight, rows_of, windows, zero_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pplab.view.lanes import Grid
 
 DPI = 110
+LARGE = 60_000  # bytes: what a picture in a notebook should stay below
 AXIS, STRIP = 24.0, 17.0  # heights in points: time axis, memory of a rank
 
 
@@ -55,10 +56,13 @@ def png(timelines: Timeline | Sequence[Timeline], **options: Any) -> bytes:
     canvas = FigureCanvasAgg(picture(timelines, **options))
     canvas.draw()
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    # A card has few colours: a palette makes the file a third as large.
-    small = image.quantize(96, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    file = io.BytesIO()
-    small.save(file, format="png", optimize=True, dpi=(DPI, DPI))
+    # A card has few colours: a palette makes the file a third as large, a coarse one smaller yet.
+    for count in (96, 24):
+        small = image.quantize(count, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        file = io.BytesIO()
+        small.save(file, format="png", optimize=True, dpi=(DPI, DPI))
+        if file.tell() < LARGE:
+            break
     return file.getvalue()
 
 
@@ -175,15 +179,14 @@ def _ends(card: Any, ax: Axes, timelines: list[Timeline], box: tuple[float, floa
 def _memory(ax: Axes, timelines: list[Timeline], grid: Grid, cap: float | None) -> list[list[int]]:
     """Activations in flight, a strip a rank; returns the peaks by row and timeline."""
     zero, stop = zero_of(timelines), ax.get_xlim()[1]
-    held = [[t.measures.in_flight(rank, replica) for t in timelines] for replica, rank in grid.rows]
+    held = [[in_flight(t, row, zero) for t in timelines] for row in grid.rows]
     peaks = [[int(count.max(initial=0)) for _, count in row] for row in held]
     most = max(1.0, cap or 0, *(peak for row in peaks for peak in row)) * 1.08
     ax.set_ylim(len(grid.rows), 0)
     for row, curves in enumerate(held):
         foot = row + 0.95
         for t, (times, count) in reversed(list(zip(timelines, curves, strict=True))):
-            times, count = settled(times, count)
-            x = np.concatenate([[0.0], times - zero, [stop]])
+            x = np.concatenate([[0.0], times, [stop]])
             y = foot - np.concatenate([[0], count, count[-1:] if len(count) else [0]]) / most * 0.9
             style: dict[str, Any] = {"step": "post", "linewidth": 0, "color": colours.LIGHT["ink"]}
             ax.fill_between(x, foot, y, alpha=0.1 if words.is_simulated(t) else 0.3, **style)

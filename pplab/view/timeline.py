@@ -22,8 +22,7 @@ class TimelineView(anywidget.AnyWidget):
     """
 
     _esm = assets.module(
-        "draw.js",
-        "timeline.js",
+        *assets.PICTURE,
         render='const v = mount(model, el); model.on("change:rev", v.refresh);'
         ' return () => { model.off("change:rev", v.refresh); v.close(); };',
     )

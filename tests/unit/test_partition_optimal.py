@@ -17,15 +17,16 @@ from pplab.core.partition import (
     Problem,
     devices,
     partition,
+    problem_of,
     solve,
 )
 from pplab.core.partition.certify import busiest, certify, lower_bounds, quick_bound
-from pplab.core.partition.cuts import every_cut, uniform
+from pplab.core.partition.cuts import check_bounds, every_cut, uniform
 from pplab.core.partition.dynamic import least_worst, slice_costs
 from pplab.core.partition.order import count_orders, every_order, least_worst_order
-from pplab.core.partition.search import best_of, descend, neighbours, try_all
+from pplab.core.partition.search import best_of, descend, kicked, neighbours, try_all
 from pplab.core.profile import LayerProfile, Profile
-from pplab.core.schedules import gpipe, one_f_one_b
+from pplab.core.schedules import gpipe, interleaved, one_f_one_b
 
 SEEDS = st.integers(0, 2**32)
 
@@ -191,6 +192,24 @@ def test_walking_downhill_never_ends_above_its_start():
     assert found.step <= around.min()
 
 
+def test_a_shaken_cut_is_a_cut():
+    chance = np.random.default_rng(0)
+    for n in range(4, 12):
+        for _ in range(20):
+            assert check_bounds(kicked(uniform(n, 4), chance), n, 4)
+    assert kicked((0, 5), chance) == (0, 5)
+
+
+def test_the_search_with_chunks_is_near_the_best():
+    rng = np.random.default_rng(3)
+    found = []
+    for _ in range(5):
+        problem = problem_of(rng.random(14), 3, schedule=interleaved, micro_batches=6)
+        best = try_all(problem).step
+        found.append(descend(problem, [uniform(14, 6)]).step / best)
+    assert min(found) == 1 and max(found) < 1.05
+
+
 def test_moves_keep_every_slice_filled():
     moves = neighbours((0, 1, 3, 4))
     assert len(moves) and np.all(np.diff(moves, axis=1) > 0)
@@ -261,7 +280,7 @@ def test_nothing_fits_names_the_cap_that_binds():
     assert (said.reason, said.rank, said.cap, said.proven) == ("memory", 1, 2.5e8, True)
     assert said.need == 3e8 + 16
     assert "needs 300 MB on rank 1 (T4), which has 250 MB" in str(said)
-    assert "3 micro-batches in flight" in str(said)
+    assert "(3 in flight at its peak)" in str(said)
 
 
 def test_parameters_that_fit_nowhere_are_named():

@@ -62,6 +62,25 @@ def test_each_cut_has_its_own_message_time():
     assert stepper.steps(ones, ones, messages)[0] == 8 + 2 * 1110
 
 
+def test_in_the_long_run_1f1b_takes_the_slowest_ring_of_neighbours():
+    rng = np.random.default_rng(0)
+    for _ in range(25):
+        P = int(rng.integers(1, 6))
+        f, b, m = rng.random((P, 1)), rng.random((P, 1)), rng.random((P - 1, 1)) * rng.integers(3)
+        short, long = (
+            Stepper(one_f_one_b(stages=P, micro_batches=M)).steps(f, b, m)[0] for M in (60, 180)
+        )
+        load, sent = (f + b)[:, 0], m[:, 0]
+        rings = [
+            (load[s : e + 1].sum() + 2 * sent[s:e].sum()) / (e - s + 1)
+            for s in range(P)
+            for e in range(s, P)
+        ]
+        ends = np.concatenate([[0], sent, [0]])
+        assert (long - short) / 120 == pytest.approx(max(rings))
+        assert max(rings) <= (load + ends[:-1] + ends[1:]).max() * (1 + 1e-12)
+
+
 def test_messages_inside_and_across_nodes():
     profile = Profile([LayerProfile(f"{i}", 1, 1, output_bytes=100 * (i + 1)) for i in range(4)])
     links = Links(latency=1, bandwidth=100, across_latency=5, across_bandwidth=10)

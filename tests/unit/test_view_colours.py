@@ -28,7 +28,7 @@ def test_text_on_a_filled_bar(kind: str, chunks: int) -> None:
 @pytest.mark.parametrize("kind", WORK)
 def test_edges_of_bars_stand_out_from_the_page(kind: str) -> None:
     assert contrast(WORK[kind], LIGHT["page"]) >= 4.5
-    assert contrast(mix(WORK[kind], "#ffffff", 0.42), DARK_PAGE) >= 4.5  # draw.js, theme()
+    assert contrast(mix(WORK[kind], "#ffffff", 0.42), DARK_PAGE) >= 4.5  # chart.js, theme()
 
 
 @pytest.mark.parametrize("kind", WORK)

@@ -8,11 +8,11 @@ import pytest
 from pplab.core.ops import USEFUL
 from pplab.core.schedules import gpipe, one_f_one_b
 from pplab.core.timeline import Timeline
-from pplab.view.columns import BLOCK, pack, settled
+from pplab.view.columns import BLOCK, in_flight, pack, settled
 
 
 def unpacked(meta: dict[str, Any], block: bytes) -> dict[str, np.ndarray]:
-    """The reading of draw.js, in Python."""
+    """The reading of columns.js, in Python."""
     held = meta["heldAt"][-1] if meta["heldAt"] else 0
     table, offset = {}, 0
     for name, dtype in BLOCK:
@@ -73,6 +73,17 @@ def test_memory_strip() -> None:
     assert pack([t])[0]["heldAt"] == []
 
 
+def test_memory_of_every_step() -> None:
+    one = one_f_one_b(4, 8).simulate()
+    columns = {name: np.concatenate([column, column]) for name, column in one.columns().items()}
+    columns["step"] = np.repeat([0, 1], len(one))
+    columns["start"][len(one) :] += 50
+    columns["end"][len(one) :] += 50
+    times, counts = in_flight(Timeline.of(columns, one.layout), (0, 0), 0.0)
+    assert np.all(np.diff(times) > 0) and times[-1] == 50 + one.end.max()
+    assert counts.max() == 4 and counts[-1] == 0
+
+
 def test_settled_drops_values_held_for_no_time() -> None:
     times, counts = settled(np.array([0.0, 1.0, 1.0, 2.0]), np.array([1, 0, 1, 0]))
     assert times.tolist() == [0, 1, 2] and counts.tolist() == [1, 1, 0]
@@ -104,7 +115,7 @@ def test_large_timelines_are_packed_quickly_and_small() -> None:
 
 
 def test_kinds_follow_the_codes_of_the_core() -> None:
-    assert USEFUL == "FBWU"  # draw.js counts on it: codes below 4 are work
+    assert USEFUL == "FBWU"  # columns.js counts on it: codes below 4 are work
     t = Timeline.of({"rank": [0], "kind": [5], "micro_batch": [0], "start": [0], "end": [1]},
                     gpipe(2, 2).simulate().layout)  # fmt: skip
     assert pack([t])[0]["kinds"] == "R"

@@ -46,6 +46,8 @@ def test_a_question_from_the_page_is_answered_with_its_number() -> None:
     assert (view.seq, view.rev) == (7, before + 1)
     assert view.timeline is not None and view.timeline.stages == 8
     assert view.meta["n"] == 2 * 8 * 32 and view.params["micro_batches"] == 32
+    view._asked(None, {"nudge": 10}, [])
+    assert view.rev == before + 1
 
 
 def test_formula_and_peak() -> None:
@@ -68,7 +70,7 @@ def test_chunks_cost_their_part_of_a_stage() -> None:
     view = explore([two, gpipe], stages=2, micro_batches=4)
     assert view.timeline is not None
     assert view.timeline.measures.busy.tolist() == pytest.approx([12, 12])
-    assert "in pieces of 1/2 stage" in view.meta["facts"][1][1]
+    assert "peak activations of 1/2 stage" in view.meta["facts"][1][1]
 
 
 def test_a_wrong_schedule_is_answered_in_sentences() -> None:

@@ -69,7 +69,7 @@ def explain(
         f"{head}: even the cut that overfills memory least, {list(best)}, needs "
         f"{gigabytes(need[rank])} on {name}, which has {gigabytes(device.memory)}: "
         f"{gigabytes(static)} of parameters, gradients and optimizer state, and "
-        f"{gigabytes(need[rank] - static)} of activations of {held} micro-batches in flight; "
+        f"{gigabytes(need[rank] - static)} of activations ({held} in flight at its peak); "
         + _advice(static > device.memory)
     )
     return DoesNotFit(

@@ -218,7 +218,7 @@ def _in_free_order(problem: Problem, method: str) -> Partition:
         return replace(plan, order=ordering.order, proof=f"{plan.proof} {how}")
     ordering = best_order(problem, _step_of, STEP_ORDERS, exact.order if exact else None)
     if not np.isfinite(ordering.answer):
-        raise explain(problem.reordered(ordering.order), proven=False)
+        raise explain(problem.reordered(ordering.order), proven=few(problem) and ordering.all)
     total = count_orders(problem.devices)
     if few(problem) and ordering.all:
         plan = _optimal(problem.reordered(ordering.order))

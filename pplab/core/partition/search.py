@@ -5,9 +5,10 @@ M - 1 times, a slow *first* one overlaps part of it with the warm-up; messages a
 top. So the simulated step itself is what is minimised here:
 
 - up to `TRY_ALL` cuts: every one is simulated, the answer is the best there is;
-- more: from several starts, take the best of all small moves (one cut by 1, 2, 4, 8 layers; a run
-  of neighbouring cuts by one layer together) until none helps. That ends in a local optimum;
-  ``certify`` says how far from the best it can be at most.
+- more: from several starts, take the best of all small moves (one cut by 1, 2, 4, 8 layers; two
+  cuts by one layer each; a run of neighbouring cuts by one layer together) until none helps. With
+  several chunks a rank, where this is often not the best, shake the result a little and walk again,
+  `KICKS` times. That ends in a local optimum; ``certify`` says how far from the best at most.
 
 Cuts that break a rule (memory, ties) come after all that keep it, ordered by how badly they do.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,8 @@ Ints = NDArray[np.int64]
 TRY_ALL = 20_000_000
 #: Where a walk gives up: cuts times operations simulated (about two seconds).
 BUDGET = 60_000_000
+#: Shaken restarts with several chunks a rank.
+KICKS = 30
 #: Up to this many cuts all moves are tried; with more, only those by 1 or 2 and of 1 or 2 cuts.
 MANY = 16
 
@@ -81,7 +85,14 @@ def descend(problem: Problem, starts: Iterable[tuple[int, ...]]) -> Found:
     best: Found | None = None
     seen: set[tuple[int, ...]] = set()
     left = BUDGET
-    for start in starts:
+    chance = np.random.default_rng(0)
+    waiting = list(starts)
+    kicks = KICKS if problem.slices > problem.ranks else 0
+    while waiting or (best and kicks and left > 0):
+        if waiting:
+            start = waiting.pop(0)
+        elif best:
+            start, kicks = kicked(best.bounds, chance), kicks - 1
         here = best_of(problem, np.array([start]))
         while left > 0 and here.bounds not in seen:
             seen.add(here.bounds)
@@ -100,6 +111,17 @@ def descend(problem: Problem, starts: Iterable[tuple[int, ...]]) -> Found:
     return best
 
 
+def kicked(bounds: tuple[int, ...], chance: np.random.Generator) -> tuple[int, ...]:
+    """The cut with every place moved by up to two layers at random, all slices non-empty."""
+    n, parts = bounds[-1], len(bounds) - 1
+    moved = np.array(bounds[1:-1]) + chance.integers(-2, 3, parts - 1)
+    moved = np.sort(np.clip(moved, 1, max(1, n - 1)))
+    # push equal places apart: first to the right, then back from the right end
+    moved = np.maximum.accumulate(moved - np.arange(parts - 1)) + np.arange(parts - 1)
+    moved = np.minimum(moved, n - parts + 1 + np.arange(parts - 1))
+    return (0, *(int(b) for b in moved), n)
+
+
 def neighbours(bounds: tuple[int, ...]) -> Ints:
     """Cuts one move away, all slices non-empty; shape (K, slices + 1)."""
     here = np.array(bounds)
@@ -114,5 +136,12 @@ def neighbours(bounds: tuple[int, ...]) -> Ints:
                     move = here.copy()
                     move[first : first + length] += by
                     moves.append(move)
+    if not many:
+        for a, b in combinations(range(1, cuts + 1), 2):
+            for by_a, by_b in product((-1, 1), repeat=2):
+                move = here.copy()
+                move[a] += by_a
+                move[b] += by_b
+                moves.append(move)
     table = np.array(moves, dtype=np.int64).reshape(len(moves), len(here))
     return table[np.all(np.diff(table, axis=1) > 0, axis=1)]
