@@ -163,7 +163,8 @@ class ScheduledEngine(PipelineEngine):
         self.sends.clear()
         self.status.say("waits for the other ranks, to end the step")
         start = self.recorder.now()
-        dist.barrier()  # else the optimizer step's span would hold the drain of this rank
+        if self.zero_optimization() or self.is_data_parallel or self.gradient_clipping():
+            dist.barrier()  # else the wait in U's own collectives would count as the optimizer's
         self._exec_reduce_tied_grads()
         self._exec_reduce_grads()
         end = self.recorder.now()

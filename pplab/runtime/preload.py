@@ -23,6 +23,9 @@ def preload() -> None:
     for name in MODULES:
         importlib.import_module(name)
     _muon_uncompiled()
+    from pplab.runtime.nets.batches import text_bytes
+
+    text_bytes()
 
 
 def _muon_uncompiled() -> None:

@@ -137,7 +137,8 @@ class Bars extends Chart {
     for (let i = low; i < high; i++) {
       const kind = d.kind[i];
       if (kind >= SOLID || stepping && !this.shown(i)) continue;
-      const a = Math.max(0, (d.start[i] - from) * per), b = Math.min(width, (d.end[i] - from) * per);
+      const a = Math.max(0, (d.start[i] - from) * per);
+      const b = Math.min(width, (d.end[i] - from) * per);
       const last = Math.floor(b);
       let p = Math.floor(a);
       if (p === last) {

@@ -6,6 +6,7 @@ shuffles there make a run silently unlearnable. Here micro-batch k is a pure fun
 
 from __future__ import annotations
 
+import functools
 import pydoc_data.topics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor
 Batch = tuple[Any, Any]
 
 
+@functools.cache
 def text_bytes() -> Tensor:
     """English text that ships with CPython (the help topics), as bytes; shape (n,), uint8."""
     text = "\n".join(pydoc_data.topics.topics[name] for name in sorted(pydoc_data.topics.topics))
@@ -35,15 +37,20 @@ def text_batches(size: int, context: int, seed: int) -> Callable[[int], Batch]:
     return batch
 
 
-def random_batches(size: int, width: int, seed: int) -> Callable[[int], Batch]:
-    """Micro-batch k: random vectors and a target that can be learnt; (size, width) each."""
+def random_batches(size: int, width: int, seed: int, pool: int = 64) -> Callable[[int], Batch]:
+    """Micro-batch k: random vectors and a target that can be learnt; (size, width) each.
 
-    def batch(index: int) -> Batch:
+    After `pool` micro-batches they come round again, from memory: making them would show in the
+    timeline of a paced run, where only the paced time should.
+    """
+
+    @functools.cache
+    def made(index: int) -> Batch:
         generator = torch.Generator().manual_seed(1_000_003 * seed + index)
         x = torch.randn(size, width, generator=generator)
         return x, torch.tanh(x.roll(1, dims=1))
 
-    return batch
+    return lambda index: made(index % pool)
 
 
 def own_batches(data: Any, size: int) -> Callable[[int], Batch]:
