@@ -16,6 +16,8 @@ _WHERE = {
     **dict.fromkeys(("F", "B", "W", "U", "Op"), "pplab.core.ops"),
     **dict.fromkeys(("schedule", "Schedule", "ScheduleError"), "pplab.core.schedule"),
     "Costs": "pplab.core.costs",
+    "breakdown": "pplab.core.breakdown",
+    "holds": "pplab.teach.checks",
     "Timeline": "pplab.core.timeline",
     "run": "pplab.runtime.run",
     "Run": "pplab.runtime.record",

@@ -23,7 +23,8 @@ class Costs:
     forward:   F of a slice and micro-batch: a number, shape (slices,) or (slices, micro_batches)
     backward:  the *whole* backward pass, B + W
     weight:    the part of `backward` that W takes when a schedule splits it off (default: half)
-    update:    optimizer step of a rank, after all ranks are done; shape () or (ranks,)
+    update:    gradient reduction and optimizer step of a rank, once all ranks are done; shape () or
+               (ranks,)
     latency:   from the end of an operation to the moment its message can be used on another rank
     message_bytes, bandwidth: bytes of one activation (or its gradient) and bytes per time unit;
                they add ``message_bytes / bandwidth`` to every message

@@ -1,6 +1,7 @@
 """From a measured timeline back to costs: what the simulator needs to predict the run.
 
-Medians over micro-batches and steps (the first step left out: it also warms up). Two small costs
+Means over micro-batches and steps (the first step left out: it also warms up): a step is a sum of
+operations, and a median would leave out the slow ones that it has to wait for. Two small costs
 matter besides the operations themselves: the time between two operations of a rank that has
 nothing to wait for (overhead), and the time from the end of an operation to the start of the one
 on another rank that was waiting for it (latency).
@@ -9,9 +10,11 @@ on another rank that was waiting for it (latency).
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pplab.core.costs import Costs
-from pplab.core.ops import CODE
+from pplab.core.gaps import gaps
+from pplab.core.ops import CODE, WHOLE_STEP
 from pplab.core.timeline import Timeline
 
 
@@ -30,53 +33,31 @@ def measured_costs(timeline: Timeline) -> Costs:
     for kind in range(3):
         for piece in range(layout.slices):
             mine = (work.kind == kind) & (pieces == piece)
-            table[kind, piece] = np.median(lasts[mine]) if mine.any() else 0.0
+            table[kind, piece] = lasts[mine].mean() if mine.any() else 0.0
     forward, backward, weight = table
-    updates = [
-        np.median(lasts[(work.kind == CODE["U"]) & (work.rank == rank)] if rank >= 0 else 0)
-        for rank in range(layout.stages)
-    ]
     overhead, latency = gaps(work)
     return Costs(
         forward=forward,
         backward=backward + weight,
         weight=weight,
-        update=np.nan_to_num(np.array(updates)),
+        update=step_ends(work),
         latency=max(0.0, latency),
         overhead=max(0.0, overhead),
         unit=timeline.unit,
     )
 
 
-def gaps(work: Timeline) -> tuple[float, float]:
-    """(overhead, latency): medians of the gaps after the own and after the awaited operation.
+def step_ends(work: Timeline) -> NDArray[np.float64]:
+    """Mean time by rank from the last F, B or W of any rank to the end of the rank's own U.
 
-    Each F and B follows two operations: the one before it on its rank and, perhaps, its producer
-    on another. Whichever ended later is the one it had to wait for.
+    Gradient reduction and the wait for it are inside: the simulator starts U when all ranks are
+    done. Shape (ranks,); 0 where no U of the whole step was recorded.
     """
-    layout = work.layout
-    end_of = {
-        (step, replica, rank, op): end
-        for step, replica, rank, op, _, end in work
-        if op.kind in "FB"
-    }
-    own: list[float] = []
-    message: list[float] = []
-    before: dict[tuple[int, int, int], float] = {}
-    for step, replica, rank, op, start, end in work:
-        previous = before.get((step, replica, rank))
-        before[step, replica, rank] = end
-        if op.kind not in "FB" or previous is None:
-            continue
-        piece = layout.slice_of(rank, op.chunk) + (-1 if op.kind == "F" else 1)
-        produced = None
-        if 0 <= piece < layout.slices:
-            other, chunk = layout.place_of(piece)
-            if other != rank:
-                produced = end_of.get((step, replica, other, op._replace(chunk=chunk)))
-        if produced is None or produced < previous:
-            own.append(start - previous)
-        else:
-            message.append(start - produced)
-    middle = [float(np.median(values)) if values else 0.0 for values in (own, message)]
-    return middle[0], middle[1]
+    found: list[list[float]] = [[] for _ in range(work.layout.stages)]
+    whole = (work.kind == CODE["U"]) & (work.micro_batch == WHOLE_STEP)
+    for step in work.steps:
+        mine = work.step == step
+        done = work.end[mine & work.is_kind("FBW")].max()
+        for row in np.flatnonzero(mine & whole):
+            found[work.rank[row]].append(work.end[row] - done)
+    return np.array([np.mean(times) if times else 0.0 for times in found])

@@ -32,8 +32,8 @@ class Progress:
         self.loss = loss
         self.seconds.append(seconds)
 
-    def close(self, last: str = "") -> None:
-        """The run is over."""
+    def close(self, last: str = "", logs: str = "") -> None:
+        """The run is over; `logs` is the HTML of the ranks' output."""
 
     def words(self) -> str:
         """The state as a line of text."""
@@ -57,7 +57,7 @@ class NotebookProgress(Progress):
 
         super().__init__(job)
         self._html = HTML
-        self._note = "starting"
+        self._note, self._logs = "starting", ""
         self._shown = 0.0
         self._handle: Any = display(self._draw(), display_id=True)
 
@@ -71,8 +71,8 @@ class NotebookProgress(Progress):
         if time.monotonic() > self._shown + 0.05 or self.done == self.job.steps:
             self._show()
 
-    def close(self, last: str = "") -> None:
-        self._note = last
+    def close(self, last: str = "", logs: str = "") -> None:
+        self._note, self._logs = last, logs
         self._show()
 
     def _show(self) -> None:
@@ -85,7 +85,7 @@ class NotebookProgress(Progress):
             f'<progress value="{self.done}" max="{self.job.steps}" style="width:16em" '
             f'aria-label="steps done"></progress>'
         )
-        return self._html(f'<div role="status">{bar} <span>{text}</span></div>')
+        return self._html(f'<div role="status">{bar} <span>{text}</span></div>{self._logs}')
 
 
 class TerminalProgress(Progress):
@@ -106,7 +106,7 @@ class TerminalProgress(Progress):
         self._bar.set_postfix_str(f"loss {loss:.4f}, {rate:.1f} samples/s")
         self._bar.update()
 
-    def close(self, last: str = "") -> None:
+    def close(self, last: str = "", logs: str = "") -> None:
         self._bar.close()
 
 

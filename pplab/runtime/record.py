@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pplab.core.breakdown import Breakdown, breakdown
 from pplab.core.costs import Costs
 from pplab.core.timeline import Timeline
 from pplab.runtime.job import Job
@@ -90,6 +91,12 @@ class Run:
             raise ValueError("this run used an engine's own schedule; simulate a schedule yourself")
         return self.job.schedule.simulate(self.costs)
 
+    def breakdown(self) -> Breakdown:
+        """Where the typical step's time went, in named parts that add up to it."""
+        if self.job.schedule is None:
+            raise ValueError("this run used an engine's own schedule: use pplab.breakdown")
+        return breakdown(self.timeline, self.job.schedule)
+
     # -- words ------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
@@ -100,10 +107,13 @@ class Run:
         )
 
     def __repr__(self) -> str:
-        return f"<Run {self}>"
+        return f"[measured] {self}"
 
-    def _repr_html_(self) -> str:
-        return f"<p>{html.escape(str(self))}</p>" + logs_html(self.logs, self.warnings)
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """A notebook shows a run as the timeline of its typical step."""
+        from pplab.view.show import timeline_bundle  # a display is the one reason to look up
+
+        return timeline_bundle(self.timeline.typical)
 
     # -- keeping it -------------------------------------------------------------------------------
 

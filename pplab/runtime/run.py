@@ -20,7 +20,7 @@ from pplab.runtime.failure import RunError, explain
 from pplab.runtime.hardware import hardware
 from pplab.runtime.job import Job
 from pplab.runtime.progress import progress
-from pplab.runtime.record import Run, new_directory
+from pplab.runtime.record import Run, logs_html, new_directory
 from pplab.runtime.wire import array_from_blob
 
 
@@ -83,7 +83,7 @@ def run_job(job: Job, begin: int | None = None, *, quiet: bool = False, keep: bo
         stopped = isinstance(error, KeyboardInterrupt)
         show.close("stopped; all its processes have ended" if stopped else "failed")
         raise
-    show.close()
+    show.close(logs=logs_html(result.logs, result.warnings))
     if directory is not None:
         try:
             result.save(directory)
