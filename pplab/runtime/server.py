@@ -37,7 +37,7 @@ def main(directory: Path) -> None:
     preload()
     about = describe()
     gc.collect()
-    gc.freeze()  # keep the collector from touching, and so copying, pages shared with the ranks
+    gc.freeze()  # the collector never touches, and so never copies, what the ranks share
     while True:
         readable, _, _ = select.select([listener, sys.stdin], [], [])
         if sys.stdin in readable and not os.read(0, 1024):

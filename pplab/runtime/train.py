@@ -222,8 +222,9 @@ def join(job: Job, place: dict[str, Any], store: Any | None) -> None:
         torch.cuda.set_device(place["local_rank"] % torch.cuda.device_count())
         os.environ["LOCAL_RANK"] = str(place["local_rank"] % torch.cuda.device_count())
     # DeepSpeed's shared-memory op would be compiled with g++ at the first use (36 s) and leaves
-    # 66 MiB a rank in /dev/shm; gloo does not need it
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    # 66 MiB a rank in /dev/shm; gloo does not need it. The name is set, not looked up: looking it
+    # up runs compilers and asks the GPUs about every op there is.
+    deepspeed.ops.__compatible_ops__ = {"deepspeed_shm_comm": False}
     if store is not None:
         dist.init_process_group(
             place["backend"], store=store, rank=place["rank"], world_size=job.world
