@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pplab.core.ops import CODE, KINDS, USEFUL, WHOLE_STEP, Op
 from pplab.core.timeline import Timeline, useful
+from pplab.core.words import duration
 
 Floats = NDArray[np.float64]
 
@@ -209,10 +210,7 @@ class Measures:
         t = self.timeline
         if not len(t):
             return "an empty timeline"
-        unit = " s" if t.unit == "s" else f" {t.unit}"
-        length = f"{self.step_time:.4g}{unit}"
-        if t.unit == "s":
-            length = f"{self.step_time * 1e3:.4g} ms"
+        length = duration(self.step_time, t.unit)
         who = f"{t.layout.stages} ranks" if t.layout.stages > 1 else "1 rank"
         if len(t.replicas) > 1:
             who = f"{len(t.replicas)} replicas of {who}"

@@ -8,11 +8,15 @@ from typing import Any
 
 _WHERE = {
     "Comparison": "comparison",
+    "Moment": "moments",
+    "Player": "player",
     "TimelineView": "timeline",
     "bundle": "show",
     "compare": "show",
     "explore": "explorer",
+    "moment": "moments",
     "picture": "static",
+    "play": "player",
     "png": "static",
     "text": "static",
     "timeline_bundle": "show",

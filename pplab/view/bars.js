@@ -169,7 +169,8 @@ class Bars extends Chart {
   // The span the reader looks at, and an arrow from the operation it waited for.
   paintCursor() {
     const { ctx, d, c } = this;
-    const line = this.now !== Infinity ? this.now : -1;
+    const line = this.now !== Infinity ? this.now
+      : this.cursor && this.at >= 0 ? d.start[this.at] : -1;
     ctx.strokeStyle = ctx.fillStyle = c.ink;
     if (line >= 0) ctx.fillRect(this.x(line) - 0.75, 0, 1.5, this.foot);
     for (const i of new Set([this.at, this.hover])) {

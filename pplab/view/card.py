@@ -25,6 +25,7 @@ from pplab.view import colours, words
 FONT = "DejaVu Sans"
 PAGE, INK, SOFT, LINE = (colours.LIGHT[name] for name in ("page", "ink", "soft", "line"))
 MARGIN, BLOCK, KEYS = 12.0, 50.0, 16.0  # margin, height of a header line, of a legend line
+ROW = 15.0  # height of a line of a table
 
 
 @lru_cache(maxsize=4096)
@@ -151,6 +152,21 @@ def legend(timelines: Sequence[Timeline]) -> list[tuple[str, dict[str, Any], str
     if len(timelines) > 1:
         keys.append(("", {"facecolor": INK, "alpha": 0.3}, "shaded: where they differ"))
     return keys
+
+
+def draw_table(card: Card, top: float, rows: Sequence[Sequence[str]]) -> None:
+    """Text in columns as wide as their content, the first row as a quiet heading."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(wide(text, 8, "bold") for text in column) + 18 for column in columns]
+    for line, row in enumerate(rows):
+        y, x = top + ROW * (line + 0.5), MARGIN
+        if line:
+            card.box(MARGIN, top + ROW * line, sum(widths) - 18, 0.6, facecolor=LINE, linewidth=0)
+        for column, (string, width) in enumerate(zip(row, widths, strict=True)):
+            weight = "bold" if line == 0 else "normal"
+            colour = SOFT if line == 0 and column != 1 else INK
+            card.say(x, y, string, 8, color=colour, weight=weight)
+            x += width
 
 
 def place_keys(

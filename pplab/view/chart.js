@@ -9,6 +9,7 @@ class Chart {
     this.hover = this.at = -1;  // span under the pointer; span the reader stepped to
     this.now = Infinity;        // while playing: nothing later has happened yet
     this.order = null;
+    this.cursor = false;        // draw a line at the moment the reader stepped to
   }
 
   load(data) {

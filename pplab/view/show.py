@@ -7,12 +7,14 @@ page show the PNG; a terminal and a screen reader get the text.
 from __future__ import annotations
 
 import base64
+import contextlib
 from typing import Any
 
 from pplab.core.timeline import Timeline
 from pplab.view.comparison import Comparison
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
+_warmed = False
 
 
 def bundle(widget: Any, png: bytes | None, text: str) -> dict[str, Any]:
@@ -41,7 +43,23 @@ def timeline_bundle(*timelines: Timeline, **options: Any) -> dict[str, Any]:
     """
     from pplab.view.timeline import TimelineView
 
+    warm_once()
     return TimelineView(*timelines, **options)._repr_mimebundle_()
+
+
+def warm_once() -> None:
+    """In a notebook, start the process server with the first picture: who looks at a timeline
+    will want a run next, and finds it quick. Elsewhere, and whenever it fails, do nothing.
+    """
+    global _warmed
+    if _warmed:
+        return
+    with contextlib.suppress(Exception):
+        from pplab.runtime import client, progress
+
+        if progress.in_notebook():
+            _warmed = True
+            client.warm()
 
 
 def compare(

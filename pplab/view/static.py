@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pplab.view.lanes import Grid
+    from pplab.view.moments import Moment
 
 DPI = 110
 LARGE = 60_000  # bytes: what a picture in a notebook should stay below
@@ -72,13 +73,15 @@ def picture(
     memory: bool = False,
     cap: float | None = None,
     facts: Sequence[tuple[str, str]] = (),
+    now: Moment | None = None,
     width: float = 8.6,
 ) -> Figure:
     """A matplotlib figure of one or several timelines, `width` inches wide.
 
     `memory` adds the activations in flight, `cap` a line at the most a rank may hold; `facts` are
-    further (value, words) pairs beside the bubble. Raises ValueError when the timelines differ in
-    unit or number of ranks.
+    further (value, words) pairs beside the bubble. `now` draws a line at that moment and says under
+    the lanes what every rank does. Raises ValueError when the timelines differ in unit or number
+    of ranks.
     """
     from pplab.view import card as cards
     from pplab.view.lanes import Grid, draw_lanes
@@ -91,6 +94,8 @@ def picture(
     places = cards.place(blocks, across)
     top = cards.MARGIN + cards.BLOCK * (1 + places[-1][1]) + (16 if several else 4)
     under = top + grid.height + AXIS + (24 + STRIP * len(grid.rows) if memory else 0)
+    moment = now.table() if now is not None else []
+    under += cards.ROW * len(moment) + (10 if moment else 0)
     lines = 1 + cards.place_keys(keys, across)[-1][1]
 
     card = cards.Card(across, under + cards.KEYS * lines + cards.MARGIN / 2, DPI)
@@ -115,6 +120,9 @@ def picture(
     _time_axis(card, ax, timelines, (left, top + grid.height, inside))
     if len(timelines) == 2:
         _ends(card, ax, timelines, (left, top, inside))
+    if now is not None:
+        ax.axvline(now.time, color=cards.INK, linewidth=1.2, zorder=6)
+        cards.draw_table(card, under - cards.ROW * len(moment) - 10, moment)
     if memory:
         y = top + grid.height + AXIS
         limit = f"; dashed: the cap, {cap:g}" if cap is not None else ""

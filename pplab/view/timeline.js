@@ -1,6 +1,8 @@
 // What stands around the picture: buttons, tooltip, keyboard. `mount` fills an element and returns
-// { refresh, close }.
-function mount(model, root) {
+// { refresh, close, begin }. `Kind` is the picture's class; `watch(chart, time)` hears of every
+// moment the reader goes to (null: the whole step) and returns sentences to be read out; `below`
+// is put under the picture.
+function mount(model, root, { Kind = Picture, watch, below } = {}) {
   root.classList.add("pplab");
   const head = make("div", "head", root), bar = make("div", "bar", root);
   const button = (text, label, act) => {
@@ -12,12 +14,14 @@ function mount(model, root) {
   const host = make("div", "host", root, undefined, { tabindex: 0, role: "group",
     "aria-label": "Timeline. " + HINT, "data-lm-suppress-shortcuts": "true" });
   const canvas = make("canvas", "", host, undefined, { role: "img" });
+  if (below) root.append(below);
   const wrong = make("div", "wrong", root, undefined, { role: "alert" });
   const tip = make("div", "tip", root);
   tip.hidden = true;
   const keys = make("div", "legend", root);
   const live = make("div", "live", root, HINT, { role: "status", "aria-live": "polite" });
-  const chart = new Picture(canvas, root);
+  const chart = new Kind(canvas, root);
+  chart.cursor = !!watch;
   let frame = 0, playing = 0, hidden = 0;
 
   const draw = () => { if (!frame) frame = requestAnimationFrame(paint); };
@@ -30,7 +34,11 @@ function mount(model, root) {
     else if (hidden++ < 20) return setTimeout(draw, 100);
     if (host.clientWidth) chart.paint();
   };
-  const say = (text) => { live.textContent = text; };
+  const say = (text, heard = []) => {
+    live.textContent = text;
+    if (heard.length) make("span", "heard", live, " " + heard.join(". ") + ".");
+  };
+  const look = (time) => (watch && chart.d ? watch(chart, time) : []);
 
   const refresh = () => {
     const meta = model.get("meta"), rev = model.get("rev");
@@ -72,6 +80,7 @@ function mount(model, root) {
     stop();
     chart.at = -1;
     chart.now = Infinity;
+    look(null);
     say(HINT);
     draw();
   };
@@ -84,7 +93,15 @@ function mount(model, root) {
     const i = chart.at, middle = (chart.d.start[i] + chart.d.end[i]) / 2;
     if (middle < chart.from || middle > chart.to) chart.pan((middle - chart.from)
       / (chart.to - chart.from) - 0.5);
-    say(`${Math.max(0, place) + 1} of ${order.length}. ` + describe(chart, i).join("; "));
+    say(`${Math.max(0, place) + 1} of ${order.length}. ` + describe(chart, i).join("; "),
+      look(chart.d.start[i]));
+    draw();
+  };
+  const pauseAt = (time) => {
+    stop();
+    chart.at = -1;
+    chart.now = time;
+    say(`paused at ${chart.words(time)}`, look(time));
     draw();
   };
   const step = (by) => {
@@ -96,11 +113,7 @@ function mount(model, root) {
     else go(here + by);
   };
   const toggle = () => {
-    if (playing) {
-      stop();
-      say(`paused at ${chart.words(chart.now)}`);
-      return;
-    }
+    if (playing) return pauseAt(chart.now);
     const wide = chart.to - chart.from;
     if (chart.at >= 0) chart.now = chart.d.start[chart.at];
     if (chart.now === Infinity || chart.now >= chart.to) chart.now = chart.from;
@@ -114,6 +127,7 @@ function mount(model, root) {
       chart.now += Math.min(t - last, 100) / 9000 * wide;  // the whole view in nine seconds
       last = t;
       if (chart.now >= Math.min(chart.to, chart.d.total)) return all();
+      look(chart.now);
       paint();
       playing = requestAnimationFrame(tick);
     };
@@ -164,9 +178,10 @@ function mount(model, root) {
     tip.style.left = Math.max(0, left) + "px";
     tip.style.top = e.clientY - box.top + 16 + "px";
   };
-  let grip = null;
+  let grip = null, still = false;
   canvas.addEventListener("pointermove", (e) => {
     if (grip === null) return point(e);
+    if (e.clientX !== grip) still = false;
     chart.pan((grip - e.clientX) / chart.span);
     grip = e.clientX;
     draw();
@@ -174,11 +189,15 @@ function mount(model, root) {
   canvas.addEventListener("pointerdown", (e) => {
     if (e.button) return;
     grip = e.clientX;
+    still = true;
     tip.hidden = true;
     canvas.setPointerCapture(e.pointerId);
   });
   const release = () => { grip = null; };
-  canvas.addEventListener("pointerup", release);
+  canvas.addEventListener("pointerup", (e) => {
+    release();
+    if (still && watch) pauseAt(clamp(chart.time(place(e)[0]), 0, chart.d.total));
+  });
   canvas.addEventListener("pointercancel", release);
   canvas.addEventListener("pointerleave", () => {
     tip.hidden = true;
@@ -204,7 +223,8 @@ function mount(model, root) {
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   system.addEventListener("change", restyle);
   refresh();
-  return { refresh, close: () => {
+  const begin = (span) => { chart.steps(); go(chart.rank[span]); };
+  return { refresh, begin, pauseAt, close: () => {
     stop();
     cancelAnimationFrame(frame);
     sized.disconnect();

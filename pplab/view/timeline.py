@@ -42,12 +42,20 @@ class TimelineView(anywidget.AnyWidget):
     def show(self, *timelines: Timeline, memory: bool = False, cap: float | None = None) -> None:
         """Draw these timelines instead; the reader's zoom stays when the length is the same."""
         meta, spans = pack(timelines, memory=memory, cap=cap)
-        meta["text"] = static.text(timelines)
         self._timelines, self._options = timelines, {"memory": memory, "cap": cap}
+        meta |= {"text": str(self), **self._more()}
         with self.hold_sync():
             self.meta, self.spans, self.rev = meta, spans, self.rev + 1
 
+    def _more(self) -> dict[str, Any]:
+        """What a special kind of view adds to the words and numbers the page gets."""
+        return {}
+
+    def _png(self) -> bytes | None:
+        return static.png(self._timelines, **self._options)
+
+    def __str__(self) -> str:
+        return static.text(self._timelines)
+
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        widget = super()._repr_mimebundle_(**kwargs)
-        picture = static.png(self._timelines, **self._options)
-        return bundle(widget, picture, static.text(self._timelines))
+        return bundle(super()._repr_mimebundle_(**kwargs), self._png(), str(self))

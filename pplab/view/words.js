@@ -11,12 +11,17 @@ function make(tag, name, parent, text, attributes = {}) {
   return node;
 }
 
+// The operation of a span as a schedule writes it: F3, F3.1, U.
+function opName(d, j) {
+  return LETTERS[d.kind[j]] + (d.micro[j] < 0 ? "" : d.micro[j])
+    + (d.chunk[j] ? "." + d.chunk[j] : "");
+}
+
 // What a span is, when it ran and what it waited for, as lines of text.
 function describe(chart, i) {
   const { d } = chart, { meta } = d, lane = d.lane[i], line = meta.lines[lane % d.of];
   const [replica, rank] = meta.rows[Math.floor(lane / d.of)], kind = d.kind[i];
-  const name = (j) => LETTERS[d.kind[j]] + (d.micro[j] < 0 ? "" : d.micro[j])
-    + (d.chunk[j] ? "." + d.chunk[j] : "");
+  const name = (j) => opName(d, j);
   const rankOf = (j) => meta.rows[Math.floor(d.lane[j] / d.of)][1];
   const of = (j) => `${name(j)} of ${rankOf(j) === rank ? "this rank" : "rank " + rankOf(j)}`;
   const where = `rank ${rank}` + (meta.rows[meta.rows.length - 1][0] ? `, replica ${replica}` : "");
@@ -54,7 +59,7 @@ function describeIdle(chart, { lane, time }) {
   const inside = next < high && line.windows.some(([a, b]) => time >= a && d.end[next] <= b);
   if (!inside) lines.push("no more work for it in this step");
   else {
-    const op = LETTERS[d.kind[next]] + (d.micro[next] < 0 ? "" : d.micro[next]);
+    const op = opName(d, next);
     const j = d.needs[next];
     lines.push(`until ${op} starts at ${chart.words(d.start[next])}`);
     if (d.wait[next] > 0 && j >= 0) {

@@ -6,31 +6,17 @@ import math
 from collections.abc import Sequence
 
 from pplab.core.timeline import Timeline
+from pplab.core.words import duration as duration
+from pplab.core.words import number as number
+from pplab.core.words import scale as scale
 
 #: Printed where single operations are too small to draw.
 PILED = "More operations than pixels: heights show shares of time."
-_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 def percent(share: float) -> str:
     """0.27272 as ``27.3 %``."""
     return f"{share * 100:.1f} %"
-
-
-def scale(unit: str, longest: float) -> tuple[float, str]:
-    """(factor, unit) that make times up to `longest` readable: 0.013 s is shown in ms."""
-    if unit != "s":
-        return 1.0, unit
-    for size, name in _SECONDS:
-        if longest >= size:
-            return 1 / size, name
-    return 1e6, "µs"
-
-
-def duration(time: float, unit: str, digits: int = 4) -> str:
-    """A time with its unit: ``33 units``, ``12.4 ms``; `time` is in `unit`."""
-    factor, name = scale(unit, abs(time))
-    return f"{time * factor:.{digits}g} {name if time else unit}"
 
 
 def ratio(timelines: Sequence[Timeline]) -> str:

@@ -13,6 +13,7 @@ def test_percent_and_durations() -> None:
     assert words.duration(33.0, "units") == "33 units"
     assert words.duration(0.3835, "s") == "383.5 ms"
     assert words.duration(46.34, "s") == "46.34 s"
+    assert words.duration(12345.6, "units") == "12346 units"
     assert words.duration(2.5e-5, "s") == "25 µs"
     assert words.duration(0.0, "s") == "0 s"
     assert words.duration(0.05351, "s", digits=3) == "53.5 ms"
@@ -49,3 +50,10 @@ def test_only_simulations_are_outlined() -> None:
     sim = gpipe(2, 2).simulate()
     assert words.is_simulated(sim) and words.label(sim) == "simulated, GPipe"
     assert not words.is_simulated(replace(sim, source="measured: paced"))
+
+
+def test_a_sentence_counts_long_steps_in_seconds() -> None:
+    long = gpipe(2, 2).simulate(forward=10, backward=20, unit="s")
+    assert "step 90 s, 33% idle" in str(long)
+    assert "step 90 ms," in str(gpipe(2, 2).simulate(forward=0.01, backward=0.02, unit="s"))
+    assert "step 90000 units" in str(gpipe(2, 2).simulate(forward=1e4, backward=2e4))

@@ -18,11 +18,11 @@ class Precision:
     """Bytes per parameter of each kind of model state.
 
     parameter, gradient: what the model computes with
-    accumulated: a second, longer gradient that is summed over the micro-batches of a step. DeepSpeed
-        never divides it by the replicas below ZeRO-2 (``runtime/bf16_optimizer.py``: the fp32
+    accumulated: a second, longer gradient that is summed over the micro-batches of a step. Below
+        ZeRO-2 DeepSpeed never divides it by the replicas (``runtime/bf16_optimizer.py``: the fp32
         gradients are as long as all parameters), and keeps the short one only for a moment
     master, moments: the optimizer's copy of the parameter, momentum and variance
-    at_step:     a copy of the (local part of the) gradient that lives only while the optimizer steps
+    at_step:     a copy of the (local part of the) gradient that lives only during the update
     """
 
     name: str
@@ -40,9 +40,9 @@ class Precision:
 
 
 #: What DeepSpeed does with Adam. ``bf16`` sums gradients in bf16 (ZeRO-1 without
-#: ``data_types.grad_accum_dtype``), ``bf16-fp32`` in fp32 (BF16_Optimizer): the 18 bytes a parameter
-#: of the BLOOM notes. ``fp16`` copies the gradient to fp32 for the step (``zero/stage_1_and_2.py``,
-#: and the 20 bytes of ``estimate_zero2_model_states_mem_needs``).
+#: ``data_types.grad_accum_dtype``), ``bf16-fp32`` in fp32 (BF16_Optimizer): the 18 bytes a
+#: parameter of the BLOOM notes. ``fp16`` copies the gradient to fp32 for the update
+#: (``zero/stage_1_and_2.py``, and the 20 bytes of ``estimate_zero2_model_states_mem_needs``).
 PRECISIONS = {
     "fp32": Precision("fp32", 4, 4, 0, 8),
     "fp16": Precision("fp16", 2, 2, 4, 8, at_step=4),
@@ -51,7 +51,7 @@ PRECISIONS = {
 }
 
 
-def precision(name: str | Precision) -> Precision:
+def precision_of(name: str | Precision) -> Precision:
     """A precision by name; raises ValueError that lists the names."""
     if isinstance(name, Precision):
         return name
@@ -104,7 +104,7 @@ def model_states(
     (``zero/stage_1_and_2.py:220``); parameters can only be moved under ZeRO-3.
     Raises ValueError for combinations DeepSpeed does not have.
     """
-    kind = _precision(precision)
+    kind = precision_of(precision)
     _check(zero, replicas, offload_optimizer, offload_parameters)
     learns = parameters if trainable is None else trainable
     own = replicas if zero >= 1 else 1  # optimizer states are divided by
@@ -146,6 +146,3 @@ def _check(zero: int, replicas: int, optimizer: str | None, parameters: str | No
         raise ValueError("DeepSpeed offloads optimizer states only with ZeRO-1, 2 or 3")
     if parameters and zero != 3:
         raise ValueError("DeepSpeed offloads parameters only with ZeRO-3")
-
-
-_precision = precision

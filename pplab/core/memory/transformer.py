@@ -40,10 +40,22 @@ class Transformer:
         """Attention 4h^2 + 4h, MLP 8h^2 + 5h, two layer norms 4h: 12h^2 + 13h."""
         return 12 * self.hidden**2 + 13 * self.hidden
 
+    def layer_share(self, tensor: int = 1) -> float:
+        """Parameters of a layer on one of `tensor` ranks, as Megatron-LM cuts it.
+
+        Weights and the biases of the first halves are divided, (12h^2 + 7h) / t; the biases that
+        are added after the all-reduce and the norms, 6h, are on every rank.
+        """
+        return (12 * self.hidden**2 + 7 * self.hidden) / tensor + 6 * self.hidden
+
     @property
     def embedding_parameters(self) -> int:
         """Words and positions."""
         return (self.vocabulary + self.positions) * self.hidden
+
+    def embedding_share(self, tensor: int = 1) -> float:
+        """Parameters of the embedding on one of `tensor` ranks: words divided, positions whole."""
+        return (self.vocabulary / tensor + self.positions) * self.hidden
 
     @property
     def parameters(self) -> int:
@@ -76,7 +88,9 @@ class Transformer:
         if recompute not in RECOMPUTE:
             raise ValueError(f"recompute is one of {', '.join(RECOMPUTE)}, not {recompute!r}")
         if tensor < 1 or self.heads % tensor:
-            raise ValueError(f"{self.heads} heads cannot be dealt to {tensor} tensor-parallel ranks")
+            raise ValueError(
+                f"{self.heads} heads cannot be dealt to {tensor} tensor-parallel ranks"
+            )
         sbh = self.boundary(micro_batch) / 2
         if recompute == "full":
             return 2 * sbh
@@ -98,8 +112,8 @@ class Transformer:
     def head_activation(self, micro_batch: int, *, tensor: int = 1) -> float:
         """Bytes that the final norm, the output projection and the loss keep: 4sbh (1 + V/h) / t.
 
-        fp32 logits are the 4sbV of it. The same paper, section 4.3, where only one micro-batch is in
-        flight: this is the last stage.
+        fp32 logits are the 4sbV of it (the same paper, section 4.3). Of these only one micro-batch
+        is in flight: this is the last stage.
         """
         sbh = self.boundary(micro_batch) / 2
         return 4 * sbh / tensor * (1 + self.vocabulary / self.hidden)

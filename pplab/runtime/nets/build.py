@@ -39,6 +39,7 @@ def build(job: Job) -> Network:
         ends = (0, 0)
     else:
         given = job.model.payload
+        set_seed(base_seed(job) - 1)  # modules made by the learner's function, alike on all ranks
         layers = list(given["layers"]() if callable(given["layers"]) else given["layers"])
         loss, batch = given["loss"] or paced.distance, batches.own_batches(given["data"], size)
         ends = (0, 0)

@@ -1,0 +1,291 @@
+"""Reads JSON with the line of every key, and what people put into JSON that is not JSON.
+
+DeepSpeed reads its config with *hjson* (``runtime/tensor_parallel/init_utils.py:23``), which takes
+comments, trailing commas, keys and words without quotes. Other tools that open the same file
+(transformers, Accelerate, a script's ``json.load``) do not. So all of that is read here too, and
+noted; what cannot be meant as a config is refused with its line. Nothing here recurses deeper than
+``DEEPEST``, and files beyond ``LARGEST`` are refused unread.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+DEEPEST, LARGEST = 60, 2_000_000
+
+Path = tuple[str | int, ...]
+
+_SPACE = re.compile(r"[ \t\r\n\f\v\u00a0]+")
+_COMMENT = re.compile(r"#[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'')
+_NUMBER = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?=[\s,\]}:#/]|$)")
+_WORD = re.compile(r"[^\s,\[\]{}:\"'#]+")
+_BARE_KEY = re.compile(r"[^\s,\[\]{}:\"'#]+(?=\s*:)")
+_TEMPLATE = re.compile(
+    r"\$\{[^}]*\}|\{\{[^}]*\}\}|\$\w+|<[A-Za-z][\w \-]*>|%\([^)]*\)s|\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b"
+)
+#: Python's and YAML's way to write what JSON writes otherwise.
+OTHER_WORDS = {"True": "true", "False": "false", "None": "null"}
+
+
+class ReadError(ValueError):
+    """Text that is no config; `line` counts from 1, 0 when there is no place. `kind` is a code."""
+
+    def __init__(self, sentence: str, line: int = 0, kind: str = "unreadable") -> None:
+        super().__init__(sentence)
+        self.sentence, self.line, self.kind = sentence, line, kind
+
+
+@dataclass
+class Document:
+    """A parsed text: the value, the line of each key, and what is not strict JSON about it.
+
+    lines:      path of a key or item -> line
+    duplicates: (path, line of the first, line of the second)
+    liberties:  (code, line) for "comment", "comma", "quotes", "bom": each once, at its first place
+    """
+
+    value: Any = None
+    lines: dict[Path, int] = field(default_factory=dict)
+    duplicates: list[tuple[Path, int, int]] = field(default_factory=list)
+    liberties: dict[str, int] = field(default_factory=dict)
+
+
+def read(text: str) -> Document:
+    """Parse a config; raises ReadError with a sentence and a line."""
+    if len(text) > LARGEST:
+        raise ReadError(
+            f"{len(text) / 1e6:.1f} MB of text: a DeepSpeed config has a few kilobytes, so this is "
+            "another file."
+        )
+    document = Document()
+    if text.startswith("\ufeff"):
+        document.liberties["bom"] = 1
+        text = text[1:]
+    if not text.strip():
+        raise ReadError("The file is empty.", 1)
+    binary = next((i for i, c in enumerate(text[:4096]) if c < " " and c not in "\t\r\n\f\v"), None)
+    if binary is not None:
+        raise ReadError("This is binary data, not text.", text.count("\n", 0, binary) + 1)
+    _refuse_yaml(text)
+    parser = _Parser(text, document)
+    document.value = parser.document()
+    if not isinstance(document.value, dict):
+        kind = "list" if isinstance(document.value, list) else "single value"
+        raise ReadError(f"The file holds a {kind}; a config is a section {{ ... }}.", 1)
+    return document
+
+
+def _refuse_yaml(text: str) -> None:
+    """Raise ReadError for block YAML: hjson would take a nested section for a piece of text."""
+    rows = [
+        (number, row)
+        for number, row in enumerate(text.splitlines(), 1)
+        if row.strip() and not row.lstrip().startswith(("#", "//"))
+    ]
+    first = rows[0][1].strip() if rows else ""
+    block = re.match(r"(---|[\w.\-\"']+\s*:(\s|$)|- )", first)
+    if not rows or not block or first.startswith(("{", "[")):
+        return
+    nested = next(
+        (n for (n, row), (_, after) in zip(rows, rows[1:], strict=False)
+         if row.rstrip().endswith(":") and len(after) - len(after.lstrip()) > 0),
+        None,
+    )  # fmt: skip
+    if nested is None and not first.startswith("---") and "," in rows[0][1]:
+        return
+    text = (
+        "This is YAML, and DeepSpeed reads JSON (hjson): it would take a nested line like "
+        '"stage: 1" for a piece of text. Write the DeepSpeed part as { ... } with quoted keys.'
+    )
+    raise ReadError(text, nested or rows[0][0], "yaml")
+
+
+class _Parser:
+    """One pass over the text; `at` is where it stands."""
+
+    def __init__(self, text: str, document: Document) -> None:
+        self.text, self.out, self.at = text, document, 0
+        self.newlines = [i for i, c in enumerate(text) if c == "\n"]
+
+    def document(self) -> Any:
+        """The value, with nothing after it."""
+        self.blank()
+        value = self.value((), 0)
+        self.blank()
+        if self.at < len(self.text):
+            raise self.error(f"There is more after the end of the config: {self.seen()}")
+        return value
+
+    # -- places -------------------------------------------------------------------------------
+
+    @property
+    def line(self) -> int:
+        """Line of the place reached, from 1."""
+        low, high = 0, len(self.newlines)
+        while low < high:
+            middle = (low + high) // 2
+            if self.newlines[middle] < self.at:
+                low = middle + 1
+            else:
+                high = middle
+        return low + 1
+
+    def error(self, sentence: str, kind: str = "unreadable") -> ReadError:
+        """A ReadError at this place."""
+        return ReadError(f"{sentence} (line {self.line}).", self.line, kind)
+
+    def seen(self) -> str:
+        """The text at this place, cut short."""
+        rest = self.text[self.at : self.at + 30].split("\n")[0].strip()
+        return repr(rest) if rest else "the end of the file"
+
+    def liberty(self, code: str) -> None:
+        """Remember that this is not strict JSON."""
+        self.out.liberties.setdefault(code, self.line)
+
+    # -- pieces -------------------------------------------------------------------------------
+
+    def blank(self) -> None:
+        """Skip blanks and comments."""
+        while True:
+            space = _SPACE.match(self.text, self.at)
+            if space:
+                self.at = space.end()
+            comment = _COMMENT.match(self.text, self.at)
+            if not comment:
+                return
+            self.liberty("comment")
+            self.at = comment.end()
+
+    def value(self, path: Path, depth: int) -> Any:
+        """A value of any kind."""
+        if depth > DEEPEST:
+            raise self.error(f"Sections lie more than {DEEPEST} deep")
+        char = self.text[self.at : self.at + 1]
+        if char == "{":
+            return self.section(path, depth)
+        if char == "[":
+            return self.list(path, depth)
+        if char in ("'", '"'):
+            return self.string()
+        number = _NUMBER.match(self.text, self.at)
+        if number:
+            self.at = number.end()
+            word = number[0]
+            return int(word) if re.fullmatch(r"-?\d+", word) else float(word)
+        return self.word(path)
+
+    def word(self, path: Path) -> Any:
+        """true, false, null; anything else is a mistake, and said what kind of."""
+        match = _WORD.match(self.text, self.at)
+        word = match[0] if match else ""
+        if word in ("true", "false", "null"):
+            self.at += len(word)
+            return {"true": True, "false": False, "null": None}[word]
+        key = f' after "{path[-1]}"' if path else ""
+        if word in OTHER_WORDS:
+            raise self.error(f"{word} is Python{key}: JSON writes {OTHER_WORDS[word]}")
+        template = _TEMPLATE.match(self.text, self.at)
+        if template:
+            raise self.error(
+                f"{template[0]}{key} is a placeholder that was never filled in", "placeholder"
+            )
+        if word in ("NaN", "Infinity", "-Infinity"):
+            raise self.error(f"{word}{key} is no JSON number")
+        if not word:
+            raise self.error(f"A value is missing{key}; here is {self.seen()}")
+        raise self.error(f"{self.seen()}{key} is text without quotes")
+
+    def string(self) -> str:
+        """A quoted string."""
+        match = _STRING.match(self.text, self.at)
+        if not match:
+            raise self.error(f"A quote is never closed: {self.seen()}")
+        raw = match[0]
+        if raw[0] == "'":
+            self.liberty("quotes")
+            raw = '"' + raw[1:-1].replace('"', '\\"').replace("\\'", "'") + '"'
+        try:
+            found = json.loads(raw, strict=False)
+        except ValueError as error:
+            raise self.error(f"{self.seen()} is not a valid string") from error
+        self.at = match.end()
+        return found
+
+    def key(self) -> str:
+        """A key, quoted or not."""
+        if self.text[self.at : self.at + 1] in ("'", '"'):
+            return self.string()
+        bare = _BARE_KEY.match(self.text, self.at)
+        if not bare:
+            raise self.error(f"A key was expected, here is {self.seen()}")
+        self.liberty("quotes")
+        self.at = bare.end()
+        return bare[0]
+
+    def section(self, path: Path, depth: int) -> dict[str, Any]:
+        """{ key: value, ... }"""
+        opened = self.line
+        found: dict[str, Any] = {}
+        self.at += 1
+        while True:
+            self.blank()
+            if self.at >= len(self.text):
+                raise ReadError(f"The {{ of line {opened} is never closed.", opened)
+            if self.text[self.at] == "}":
+                self.at += 1
+                return found
+            line, name = self.line, self.key()
+            here = (*path, name)
+            self.blank()
+            if self.text[self.at : self.at + 1] != ":":
+                raise self.error(f'A colon is missing after "{name}", here is {self.seen()}')
+            self.at += 1
+            self.blank()
+            if name in found:
+                self.out.duplicates.append((here, self.out.lines[here], line))
+            self.out.lines[here] = line
+            found[name] = self.value(here, depth + 1)
+            self.separator("}", f'after "{name}"')
+
+    def list(self, path: Path, depth: int) -> list[Any]:
+        """[ value, ... ]"""
+        opened = self.line
+        found: list[Any] = []
+        self.at += 1
+        while True:
+            self.blank()
+            if self.at >= len(self.text):
+                raise ReadError(f"The [ of line {opened} is never closed.", opened)
+            if self.text[self.at] == "]":
+                self.at += 1
+                return found
+            here = (*path, len(found))
+            self.out.lines[here] = self.line
+            found.append(self.value(here, depth + 1))
+            self.separator("]", f"after item {len(found)}")
+
+    def separator(self, closing: str, where: str) -> None:
+        """A comma; none is needed before the end or, for hjson, at the end of a line."""
+        line = self.line
+        self.blank()
+        char = self.text[self.at : self.at + 1]
+        if char == ",":
+            self.at += 1
+            self.blank()
+            if self.text[self.at : self.at + 1] == closing:
+                self.liberty("comma")
+        elif char and char != closing:
+            if self.line == line:
+                raise self.error(f"A comma is missing {where}, here is {self.seen()}")
+            self.liberty("comma")
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    """A path as people write it: zero_optimization.offload_param.device."""
+    return ".".join(map(str, path))
