@@ -53,13 +53,12 @@ class NotebookProgress(Progress):
     """One HTML output, updated in place."""
 
     def __init__(self, job: Job) -> None:
-        from IPython.display import HTML, display
+        from IPython.display import display
 
         super().__init__(job)
-        self._html = HTML
         self._note, self._logs = "starting", ""
         self._shown = 0.0
-        self._handle: Any = display(self._draw(), display_id=True)
+        self._handle: Any = display(self._draw(), raw=True, display_id=True)
 
     def say(self, text: str) -> None:
         self._note = text
@@ -77,15 +76,18 @@ class NotebookProgress(Progress):
 
     def _show(self) -> None:
         self._shown = time.monotonic()
-        self._handle.update(self._draw())
+        self._handle.update(self._draw(), raw=True)
 
-    def _draw(self) -> Any:
+    def _draw(self) -> dict[str, str]:
         text = html.escape(", ".join(filter(None, (self.words(), self._note))))
         bar = (
             f'<progress value="{self.done}" max="{self.job.steps}" style="width:16em" '
             f'aria-label="steps done"></progress>'
         )
-        return self._html(f'<div role="status">{bar} <span>{text}</span></div>{self._logs}')
+        return {
+            "text/html": f'<div role="status">{bar} <span>{text}</span></div>{self._logs}',
+            "text/plain": f"[measured] {text}",
+        }
 
 
 class TerminalProgress(Progress):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pplab.core.layout import Layout
+from pplab.core.ops import CODE
 from pplab.core.schedule import Schedule
 from pplab.core.timeline import Timeline
 from pplab.runtime import client, models
@@ -170,6 +171,8 @@ class Collected:
         columns = {name: np.concatenate([span[name] for span in self.spans]) for name in names}
         columns["start"] = columns["start"] / 1e9
         columns["end"] = columns["end"] / 1e9
+        if job.engine == "deepspeed":
+            columns = waits_taken_out(columns)
         layout = job.schedule.layout if job.schedule else Layout(job.stages)
         own = {"pplab": "", "deepspeed": "DeepSpeed's 1F1B", "plain": "no pipeline"}
         return Timeline.of(
@@ -180,6 +183,29 @@ class Collected:
             unit="s",
             hardware=hardware().as_json(),
         )
+
+
+def waits_taken_out(columns: dict[str, Any]) -> dict[str, Any]:
+    """Cut each optimizer step of the stock engine where the last rank ends its backward passes.
+
+    DeepSpeed's step begins with collective operations that wait for all ranks. Up to that moment
+    the rank waits (kind G); only then can the optimizer (kind U) do anything.
+    """
+    extra: dict[str, list[Any]] = {name: [] for name in columns}
+    work = np.isin(columns["kind"], [CODE[kind] for kind in "FBW"])
+    for step in np.unique(columns["step"]):
+        mine = columns["step"] == step
+        done = columns["end"][mine & work].max()
+        for row in np.flatnonzero(mine & (columns["kind"] == CODE["U"])):
+            if columns["start"][row] < done < columns["end"][row]:
+                for name in columns:
+                    extra[name].append(columns[name][row])
+                extra["kind"][-1], extra["end"][-1] = CODE["G"], done
+                columns["start"][row] = done
+    return {
+        name: np.concatenate([column, np.array(extra[name], dtype=column.dtype)])
+        for name, column in columns.items()
+    }
 
 
 def source_label(job: Job, placed: dict[str, Any]) -> str:

@@ -14,10 +14,12 @@ _WHERE = {
     "bundle": "show",
     "compare": "show",
     "explore": "explorer",
+    "how_far": "stuck",
     "moment": "moments",
     "picture": "static",
     "play": "player",
     "png": "static",
+    "schedule_bundle": "plan",
     "text": "static",
     "timeline_bundle": "show",
 }

@@ -9,6 +9,7 @@ class Chart {
     this.hover = this.at = -1;  // span under the pointer; span the reader stepped to
     this.now = Infinity;        // while playing: nothing later has happened yet
     this.order = null;
+    this.spread = this.room = 0;  // least space between ranks, and above them
     this.cursor = false;        // draw a line at the moment the reader stepped to
   }
 
@@ -99,9 +100,9 @@ class Chart {
     const d = this.d, { rows, lines } = d.meta, two = d.of > 1, ctx = this.ctx;
     this.bar = clamp(Math.floor(420 / d.lanes) - 4, 6, two ? 20 : 26);
     this.mid = two ? clamp(Math.round(this.bar / 2.2), 3, 9) : 0;
-    const gap = this.bar > 12 ? (two ? 12 : 8) : 3;
+    const gap = Math.max(this.bar > 12 ? (two ? 12 : 8) : 3, this.spread);
     const many = new Set(rows.map((row) => row[0])).size > 1;
-    let y = two ? 20 : 6;
+    let y = Math.max(two ? 20 : 6, this.room);
     this.y = [];
     this.heads = [];
     rows.forEach(([replica], r) => {

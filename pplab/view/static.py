@@ -51,10 +51,15 @@ def text(timelines: Timeline | Sequence[Timeline]) -> str:
 
 def png(timelines: Timeline | Sequence[Timeline], **options: Any) -> bytes:
     """The picture as a PNG of some 10 to 50 KB; options as ``picture``."""
+    return png_of(picture(timelines, **options))
+
+
+def png_of(figure: Figure) -> bytes:
+    """A card as a PNG that is small enough for a notebook."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
-    canvas = FigureCanvasAgg(picture(timelines, **options))
+    canvas = FigureCanvasAgg(figure)
     canvas.draw()
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     # A card has few colours: a palette makes the file a third as large, a coarse one smaller yet.
@@ -117,7 +122,7 @@ def picture(
     for row, heading in grid.headings().items():
         y = top + grid.top(row) - 8
         card.say(cards.MARGIN, y, heading, 7.5, color=cards.SOFT, weight="bold")
-    _time_axis(card, ax, timelines, (left, top + grid.height, inside))
+    time_axis(card, ax, timelines, (left, top + grid.height, inside))
     if len(timelines) == 2:
         _ends(card, ax, timelines, (left, top, inside))
     if now is not None:
@@ -146,7 +151,7 @@ def _several(timelines: Timeline | Sequence[Timeline]) -> list[Timeline]:
     return [timelines] if isinstance(timelines, Timeline) else list(timelines)
 
 
-def _time_axis(
+def time_axis(
     card: Any, ax: Axes, timelines: list[Timeline], box: tuple[float, float, float]
 ) -> None:
     """Round numbers under the lanes; `box` is (left, top, width) in points."""

@@ -19,6 +19,9 @@ function mount(model, root, { Kind = Picture, watch, below } = {}) {
   const tip = make("div", "tip", root);
   tip.hidden = true;
   const keys = make("div", "legend", root);
+  const ops = make("details", "ops", root);
+  make("summary", "", ops, "The operations of each rank as text");
+  const list = make("pre", "", ops);
   const live = make("div", "live", root, HINT, { role: "status", "aria-live": "polite" });
   const chart = new Kind(canvas, root);
   chart.cursor = !!watch;
@@ -43,11 +46,20 @@ function mount(model, root, { Kind = Picture, watch, below } = {}) {
   const refresh = () => {
     const meta = model.get("meta"), rev = model.get("rev");
     stop();
-    wrong.replaceChildren(...(meta.problems || []).map((text) => make("p", "", null, text)));
+    const numbered = (meta.problems || []).some((problem) => problem[0] === 1);
+    wrong.replaceChildren(...(meta.problems || []).map((problem) => {
+      const [number, text] = Array.isArray(problem) ? problem : [null, problem];
+      const line = make("p", number || !numbered ? "" : "indent");
+      if (number) make("b", "badge", line, number);
+      line.append(text);
+      return line;
+    }));
     wrong.hidden = !wrong.childNodes.length;
     host.hidden = bar.hidden = keys.hidden = !meta.lines.length;
     header(head, meta);
     if (meta.lines.length) legend(keys, meta);
+    ops.hidden = !meta.ops;
+    list.textContent = meta.ops || "";
     canvas.setAttribute("aria-label", meta.text);
     tip.hidden = true;
     say(meta.lines.length ? HINT : "");

@@ -44,11 +44,16 @@ class TimelineView(anywidget.AnyWidget):
         meta, spans = pack(timelines, memory=memory, cap=cap)
         self._timelines, self._options = timelines, {"memory": memory, "cap": cap}
         meta |= {"text": str(self), **self._more()}
+        meta["lines"][0] |= self._headline()
         with self.hold_sync():
             self.meta, self.spans, self.rev = meta, spans, self.rev + 1
 
     def _more(self) -> dict[str, Any]:
         """What a special kind of view adds to the words and numbers the page gets."""
+        return {}
+
+    def _headline(self) -> dict[str, Any]:
+        """What a special kind of view prints instead of the bubble."""
         return {}
 
     def _png(self) -> bytes | None:

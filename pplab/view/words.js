@@ -57,7 +57,9 @@ function describeIdle(chart, { lane, time }) {
   while (next < high && d.kind[next] >= SOLID) next++;
   const lines = [`rank ${rank} is idle (${line.label})`];
   const inside = next < high && line.windows.some(([a, b]) => time >= a && d.end[next] <= b);
-  if (!inside) lines.push("no more work for it in this step");
+  if (!inside) {
+    lines.push(d.meta.notes ? `it ${d.meta.notes[lane]}` : "no more work for it in this step");
+  }
   else {
     const op = opName(d, next);
     const j = d.needs[next];
@@ -75,9 +77,9 @@ function header(head, meta) {
     const box = make("div", "one" + (t === meta.lines.length - 1 ? " pp-main" : ""), head);
     const big = make("div", "big", box);
     make("b", "", big, line.bubble);
-    make("span", "", big, "bubble: idle / total");
+    make("span", "", big, line.caption || "bubble: idle / total");
     const more = make("div", "more", box);
-    make("div", "step", more, `step ${line.step}`);
+    if (!line.caption) make("div", "step", more, `step ${line.step}`);
     const label = make("div", "label", more);
     make("i", line.outlined ? "outlined" : "filled", label);
     label.append(line.label);

@@ -87,7 +87,7 @@ def truth(value: Any) -> bool:
 
 def whole(value: Any) -> int | None:
     """The whole number that a value stands for (5e8, "4", true); None when it stands for none."""
-    if isinstance(value, bool) or isinstance(value, int):
+    if isinstance(value, (bool, int)):
         return int(value)
     if isinstance(value, float):
         return int(value) if math.isfinite(value) and value.is_integer() else None

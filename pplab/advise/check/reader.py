@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 DEEPEST, LARGEST = 60, 2_000_000
@@ -36,7 +37,7 @@ class ReadError(ValueError):
     """Text that is no config; `line` counts from 1, 0 when there is no place. `kind` is a code."""
 
     def __init__(self, sentence: str, line: int = 0, kind: str = "unreadable") -> None:
-        super().__init__(sentence)
+        super().__init__(f"line {line}: {sentence}" if line else sentence)
         self.sentence, self.line, self.kind = sentence, line, kind
 
 
@@ -92,7 +93,7 @@ def _refuse_yaml(text: str) -> None:
     if not rows or not block or first.startswith(("{", "[")):
         return
     nested = next(
-        (n for (n, row), (_, after) in zip(rows, rows[1:], strict=False)
+        (n for (n, row), (_, after) in pairwise(rows)
          if row.rstrip().endswith(":") and len(after) - len(after.lstrip()) > 0),
         None,
     )  # fmt: skip
@@ -137,7 +138,7 @@ class _Parser:
 
     def error(self, sentence: str, kind: str = "unreadable") -> ReadError:
         """A ReadError at this place."""
-        return ReadError(f"{sentence} (line {self.line}).", self.line, kind)
+        return ReadError(f"{sentence}.", self.line, kind)
 
     def seen(self) -> str:
         """The text at this place, cut short."""
