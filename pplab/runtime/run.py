@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from pplab.core.layout import Layout
 from pplab.core.ops import CODE
 from pplab.core.schedule import Schedule
 from pplab.core.timeline import Timeline
@@ -36,8 +35,8 @@ def run(
     """Train a model on real processes under DeepSpeed, following a schedule; returns a Run.
 
     plan: the schedule every rank follows (``one_f_one_b(stages=4, micro_batches=8)``). Leave it
-    out for engine="deepspeed" (DeepSpeed's own 1F1B, untouched) or engine="plain" (one process,
-    no pipeline), and give stages and micro_batches instead.
+    out for DeepSpeed's own, untouched (engine="deepspeed": 1F1B, engine="dualpipev") or for
+    engine="plain" (one process, no pipeline), and give stages and micro_batches instead.
     model: ``pplab.models.gpt()`` (default), ``.paced()`` or ``.own()``.
     settings: fields of ``Job``: steps, micro_batch_size, replicas, zero, dtype, lr, seed, bounds,
     launcher, device, config (merged over the DeepSpeed JSON), profile, keep_parameters, ...
@@ -49,9 +48,8 @@ def run(
     begin = time.perf_counter_ns()
     model = models.as_model(model or models.gpt())
     if plan is not None:
-        settings = {
-            "stages": plan.stages, "micro_batches": plan.micro_batches, **settings,
-        }  # fmt: skip
+        stages = 1 if settings.get("engine") == "plain" else plan.stages
+        settings = {"stages": stages, "micro_batches": plan.micro_batches, **settings}
     elif settings.get("engine", "pplab") == "pplab":
         raise ValueError("give a schedule, or engine='deepspeed' with stages and micro_batches")
     job = Job(model=model, schedule=plan, **settings)
@@ -157,7 +155,10 @@ class Collected:
             bounds=self.bounds,
             versions=about["hardware"]["versions"],
             hardware=hardware().as_json(),
-            placement={k: about[k] for k in ("device", "backend", "staged", "why")},
+            placement={
+                **{k: about[k] for k in ("device", "backend", "staged", "why")},
+                "cuda_devices": about["hardware"]["cuda_devices"],
+            },
             startup=startup,
             logs=end["logs"],
             warnings=warnings,
@@ -171,15 +172,19 @@ class Collected:
         columns = {name: np.concatenate([span[name] for span in self.spans]) for name in names}
         columns["start"] = columns["start"] / 1e9
         columns["end"] = columns["end"] / 1e9
-        if job.engine == "deepspeed":
+        engines = {
+            "deepspeed": "DeepSpeed's 1F1B",
+            "dualpipev": "DeepSpeed's DualPipeV",
+            "plain": "no pipeline",
+            "pplab": job.schedule.name if job.schedule else "",
+        }
+        if job.engine in ("deepspeed", "dualpipev"):
             columns = waits_taken_out(columns)
-        layout = job.schedule.layout if job.schedule else Layout(job.stages)
-        own = {"pplab": "", "deepspeed": "DeepSpeed's 1F1B", "plain": "no pipeline"}
         return Timeline.of(
             columns,
-            layout,
+            job.layout,
             source=source_label(job, self.placed),
-            schedule=job.schedule.name if job.schedule else own[job.engine],
+            schedule=engines[job.engine],
             unit="s",
             hardware=hardware().as_json(),
         )
