@@ -64,6 +64,11 @@ _ERRORS = """() => window.jupyterapp.shell.currentWidget.content.widgets.flatMap
     .filter((output) => output.output_type === 'error')
     .map((output) => `cell ${place} stopped with ${output.ename}: ${output.evalue}`);
 })"""
+_TO_TOP = """() => {
+  for (const panel of document.querySelectorAll('.jp-NotebookPanel, .jp-NotebookPanel *')) {
+    if (panel.scrollTop) panel.scrollTop = 0;
+  }
+}"""
 _HEIGHT = """() => {
   const panel = document.querySelector('.jp-NotebookPanel:not(.lm-mod-hidden)');
   const outer = panel.querySelector('.jp-WindowedPanel-outer');
@@ -227,6 +232,7 @@ class LabPage:
         before = self.page.viewport_size
         height = min(16_000, self.page.evaluate(_HEIGHT))
         self.page.set_viewport_size({"width": before["width"], "height": height})
+        self.page.evaluate(_TO_TOP)  # running the cells has scrolled to the last one
         self.settle()
         path = SCREENS / f"{name}.png"
         self.page.locator(".jp-NotebookPanel:visible").screenshot(path=path)
