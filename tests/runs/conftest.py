@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 import pplab
-
-MARK = "PPLAB_TEST_MARK"
-
-
-def marked(mark: str) -> list[psutil.Process]:
-    """Running processes that inherited a mark in their environment."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            inherited = process.environ().get(MARK) == mark
-            if inherited and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
-def none_left(mark: str, besides: int = 0, patience: float = 3.0) -> list[str]:
-    """Command lines of marked processes beyond `besides` that are still there after `patience`."""
-    end = time.monotonic() + patience
-    while len(left := marked(mark)) > besides and time.monotonic() < end:
-        time.sleep(0.05)
-    return [" ".join(p.cmdline()) for p in left[besides:]] if len(left) > besides else []
+from tests.runs.processes import MARK, none_left
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -21,10 +21,10 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import MARK, marked, none_left
 
 import pplab
 from pplab.core.schedules import one_f_one_b
+from tests.runs.processes import MARK, marked, none_left
 
 MS = 1e-3
 PACED = pplab.models.paced(MS, 2 * MS)
