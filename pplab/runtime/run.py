@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import linecache
 import os
 import sys
 import time
@@ -63,7 +62,7 @@ def run_job(job: Job, begin: int | None = None, *, quiet: bool = False, keep: bo
     directory = _directory(warnings) if keep or job.profile else None
     start = {
         "job": job.as_json(),
-        "cells": _cells(),
+        "cells": _cells(job),
         "path": [path for path in sys.path if path],
         "directory": os.getcwd(),
         "records": str(directory) if directory else None,
@@ -77,6 +76,8 @@ def run_job(job: Job, begin: int | None = None, *, quiet: bool = False, keep: bo
                 show.say(event["why"])
             elif event["event"] == "step":
                 show.step(event["loss"], event["seconds"])
+            elif event["event"] == "stream":
+                show.stream(event["micro_batch"], event["loss"])
         result = collected.finish(directory, warnings)
     except BaseException as error:
         stopped = isinstance(error, KeyboardInterrupt)
@@ -103,6 +104,7 @@ class Collected:
         self.results: dict[int, dict[str, Any]] = {}
         self.spans: list[dict[str, Any]] = []
         self.parameters: dict[str, Any] = {}
+        self.micro_losses: list[list[float]] = []
         self.end: dict[str, Any] | None = None
 
     def take(self, event: dict[str, Any], blobs: list[bytes]) -> None:
@@ -125,6 +127,7 @@ class Collected:
             columns["replica"] = np.full(length, event["replica"])
             self.spans.append(columns)
             if event["replica"] == 0:
+                self.micro_losses = self.micro_losses or event["micro_losses"]
                 for (name, about), blob in zip(event["parameters"].items(), blobs[1:], strict=True):
                     self.parameters[name] = array_from_blob(about, blob)
         elif kind in ("done", "failed"):
@@ -164,6 +167,7 @@ class Collected:
             warnings=warnings,
             parameters=self.parameters,
             directory=directory,
+            micro_losses=self.micro_losses,
         )
 
     def timeline(self) -> Timeline:
@@ -225,21 +229,20 @@ def source_label(job: Job, placed: dict[str, Any]) -> str:
 
 
 def _payload(job: Job) -> list[bytes]:
-    """The learner's own objects by value (cells live in __main__, which cloudpickle copies)."""
     if job.model.payload is None:
         return []
-    import cloudpickle
+    from pplab.runtime import by_value
 
-    return [cloudpickle.dumps(job.model.payload)]
+    return [by_value.dumps(job.model.payload)]
 
 
-def _cells() -> dict[str, list[str]]:
-    """Source of this notebook's cells, so that a rank's traceback can show their lines."""
-    found = {}
-    for name, entry in list(linecache.cache.items()):
-        if ("ipykernel" in name or name.startswith("<ipython")) and len(entry) == 4:
-            found[name] = list(entry[2])
-    return found
+def _cells(job: Job) -> dict[str, list[str]]:
+    """The text of this notebook's cells, when code of theirs goes to the ranks."""
+    if job.model.payload is None:
+        return {}
+    from pplab.runtime import by_value
+
+    return by_value.cells()
 
 
 def _directory(warnings: list[str]) -> Path | None:
