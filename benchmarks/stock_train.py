@@ -1,4 +1,4 @@
-"""What a DeepSpeed user would write: the small GPT on a PipelineModule, for the `deepspeed` command.
+"""What a DeepSpeed user writes: the small GPT on a PipelineModule, for the `deepspeed` command.
 
 Used as the other side of spine.warm_vs_stock: same model, micro-batches and steps.
 """

@@ -10,11 +10,13 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from pplab.core.layout import Layout
 from pplab.core.schedule import Schedule
+from pplab.core.schedules.weights import updates_midway
 from pplab.runtime.models import Model
 
 DTYPES = ("fp32", "bf16")
-ENGINES = ("pplab", "deepspeed", "plain")
+ENGINES = ("pplab", "deepspeed", "dualpipev", "plain")
 LAUNCHERS = ("local", "deepspeed")
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -25,10 +27,13 @@ class Job:
 
     schedule: what every rank does (engine "pplab"), None for the engine's own; stages x replicas
     ranks; micro_batches: per pipeline and step (DeepSpeed's gradient_accumulation_steps);
-    bounds: first layer of each stage and the number of layers, or None for equal layer counts;
-    engine: "pplab" (any schedule), "deepspeed" (its own 1F1B, untouched) or "plain" (one process,
-    no pipeline: the reference); launcher: "local" (warm process server) or "deepspeed" (the
-    command); hang_after: seconds without any operation starting or ending before a run is stopped.
+    bounds: first layer of each slice of the model (stage, or chunk of one) and the number of
+    layers, or None for equal layer counts; engine: "pplab" (any schedule), "deepspeed" (its own
+    1F1B, untouched), "dualpipev" (DeepSpeed's own DualPipeV, untouched: two slices a rank) or
+    "plain" (one process, no pipeline: the reference; with a schedule that updates the weights
+    within a step, every gradient is as old as that schedule makes it); launcher: "local" (warm
+    process server) or "deepspeed" (the command); hang_after: seconds without any operation
+    starting or ending before a run is stopped.
     """
 
     model: Model
@@ -74,6 +79,11 @@ class Job:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.engine == "plain" and self.world != 1:
             raise ValueError("the plain loop is one process: stages=1, replicas=1")
+        if self.engine == "dualpipev" and self.micro_batches < 2 * self.stages:
+            raise ValueError(
+                f"DualPipeV needs two micro-batches a rank to fill its V: at least "
+                f"{2 * self.stages}, not {self.micro_batches}"
+            )
         if self.schedule is not None:
             self._check_schedule(self.schedule)
         if self.bounds is not None:
@@ -81,21 +91,65 @@ class Job:
 
     def _check_schedule(self, schedule: Schedule) -> None:
         schedule.check()
-        if self.engine != "pplab":
+        if self.engine not in ("pplab", "plain"):
             raise ValueError(f"engine {self.engine!r} has its own schedule; drop the one given")
-        if (schedule.stages, schedule.micro_batches) != (self.stages, self.micro_batches):
+        stages = schedule.stages if self.engine == "plain" else self.stages
+        if (schedule.stages, schedule.micro_batches) != (stages, self.micro_batches):
             raise ValueError(
                 f"the schedule is for {schedule.stages} stages and {schedule.micro_batches} "
                 f"micro-batches, the run for {self.stages} and {self.micro_batches}"
             )
+        if self.engine == "pplab":
+            self._check_needs(schedule)
+
+    def _check_needs(self, schedule: Schedule) -> None:
+        """What a schedule asks of DeepSpeed and cannot have: refused before anything starts."""
+        config = self.deepspeed_config()
+        recomputes = config.get("pipeline", {}).get("activation_checkpoint_interval", 0)
+        if schedule.splits_backward and recomputes:
+            raise ValueError(
+                f"{schedule.name} splits backward passes into B and W, and DeepSpeed's activation "
+                "checkpointing works in undivided ones only: each half would have to compute the "
+                "activations again; run it with activation_checkpoint_interval=0"
+            )
+        if not updates_midway(schedule):
+            return
+        why = f"{schedule.name} updates the weights while micro-batches are in flight"
+        if config["zero_optimization"]["stage"] != 0:
+            raise ValueError(
+                f"{why} and so keeps several versions of them; ZeRO-1 keeps one, in a flat buffer "
+                "that it steps once a batch: run it with zero=0"
+            )
+        if self.dtype != "fp32":
+            raise ValueError(
+                f"{why}; DeepSpeed's {self.dtype} optimizer keeps one fp32 copy of the weights "
+                "and steps once a batch: run it with dtype='fp32'"
+            )
+        if config["gradient_clipping"]:
+            raise ValueError(
+                f"{why}, each rank at its own time; the norm of all gradients, which clipping "
+                "needs, never exists: run it with gradient_clipping=0"
+            )
 
     def _check_bounds(self, bounds: tuple[int, ...]) -> None:
         rising = all(a < b for a, b in pairwise(bounds))
-        if len(bounds) != self.stages + 1 or bounds[0] != 0 or not rising:
+        if len(bounds) != self.slices + 1 or bounds[0] != 0 or not rising:
             raise ValueError(
-                f"bounds are {self.stages + 1} rising layer numbers from 0 to the number of "
+                f"bounds are {self.slices + 1} rising layer numbers from 0 to the number of "
                 f"layers, not {list(bounds)}"
             )
+
+    @property
+    def layout(self) -> Layout:
+        """Which rank runs which slice of the model."""
+        if self.schedule is not None and self.engine == "pplab":
+            return self.schedule.layout
+        return Layout(self.stages, 2, "v") if self.engine == "dualpipev" else Layout(self.stages)
+
+    @property
+    def slices(self) -> int:
+        """How many slices the model is cut into."""
+        return self.schedule.layout.slices if self.schedule is not None else self.layout.slices
 
     @property
     def world(self) -> int:

@@ -10,44 +10,59 @@ on another rank that was waiting for it (latency).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pplab.core.costs import Costs
+from pplab.core.costs import Costs, Floats
 from pplab.core.gaps import gaps
 from pplab.core.ops import CODE, WHOLE_STEP
 from pplab.core.timeline import Timeline
 
 
 def measured_costs(timeline: Timeline) -> Costs:
-    """Costs per slice of the model, in seconds. Raises ValueError when nothing was recorded."""
+    """Costs per slice of the model, in seconds. Raises ValueError when nothing was recorded.
+
+    A backward pass that was split counts as a whole one, B + W, with W's part in `weight`. Where
+    none was, `weight` is left open: the simulator takes half.
+    """
     later = (
         timeline.where(timeline.step > timeline.steps[0]) if len(timeline.steps) > 1 else timeline
     )
     work = later.only(kinds="FBWU")
     if not len(work.only(kinds="FB")):
         raise ValueError("the timeline has no F or B to measure (was it run with record=False?)")
-    layout = timeline.layout
-    table = np.zeros((3, layout.slices))
-    lasts = work.end - work.start
-    pieces = layout.table()[work.rank, work.chunk]
-    for kind in range(3):
-        for piece in range(layout.slices):
-            mine = (work.kind == kind) & (pieces == piece)
-            table[kind, piece] = lasts[mine].mean() if mine.any() else 0.0
-    forward, backward, weight = table
+    forward, forwards = _totals(work, "F")
+    backward, backwards = _totals(work, "B")
+    weight, weights = _totals(work, "W")
     overhead, latency = gaps(work)
     return Costs(
-        forward=forward,
-        backward=backward + weight,
-        weight=weight,
-        update=step_ends(work),
+        forward=forward / np.maximum(forwards, 1),
+        backward=(backward + weight) / np.maximum(backwards, 1),
+        weight=weight / np.maximum(weights, 1) if weights.any() else None,
+        update=step_ends(work) if WHOLE_STEP in work.micro_batch else update_times(work),
         latency=max(0.0, latency),
         overhead=max(0.0, overhead),
         unit=timeline.unit,
     )
 
 
-def step_ends(work: Timeline) -> NDArray[np.float64]:
+def _totals(work: Timeline, kind: str) -> tuple[Floats, Floats]:
+    """Time spent in operations of a kind, and how many there were, by slice; (slices,) twice."""
+    layout, mine = work.layout, work.is_kind(kind)
+    pieces = layout.table()[work.rank, work.chunk][mine]
+    lasts = (work.end - work.start)[mine]
+    total = np.bincount(pieces, weights=lasts, minlength=layout.slices)
+    count = np.bincount(pieces, minlength=layout.slices)
+    return total.astype(np.float64), count.astype(np.float64)
+
+
+def update_times(work: Timeline) -> Floats:
+    """Mean time of an optimizer step by rank, of schedules that update within a step; (ranks,)."""
+    mine = work.is_kind("U")
+    ranks, lasts = work.rank[mine], (work.end - work.start)[mine]
+    total = np.bincount(ranks, weights=lasts, minlength=work.layout.stages)
+    return total / np.maximum(np.bincount(ranks, minlength=work.layout.stages), 1)
+
+
+def step_ends(work: Timeline) -> Floats:
     """Mean time by rank from the last F, B or W of any rank to the end of the rank's own U.
 
     Gradient reduction and the wait for it are inside: the simulator starts U when all ranks are

@@ -76,29 +76,39 @@ def paced(
     forward: float | Sequence[float] = 0.010,
     backward: float | Sequence[float] = 0.020,
     *,
+    weight: float | Sequence[float] | None = None,
     layers: int | None = None,
     width: int = 64,
 ) -> Model:
     """Layers that take a set time: seconds of F and of B, one number or one per layer.
 
     Each layer is a real linear layer with real gradients that then sleeps until its time is over,
-    so losses and messages are real and only the clock is set. `layers` defaults to one per stage
-    (or to the length of a list given).
+    so losses and messages are real and only the clock is set. weight: the part of `backward` that
+    W takes when a schedule splits it off (default: half). `layers` defaults to one per stage, or
+    per slice where ranks hold several (or to the length of a list given).
     """
-    lengths = {len(value) for value in (forward, backward) if not isinstance(value, int | float)}
+    given = {"forward": forward, "backward": backward}
+    if weight is not None:
+        given["weight"] = weight
+    lengths = {len(value) for value in given.values() if not isinstance(value, int | float)}
     if len(lengths) > 1 or (layers and lengths and lengths != {layers}):
-        raise ValueError("forward, backward and layers disagree about the number of layers")
-    times = [*(forward if isinstance(forward, Sequence) else [forward])]
-    times += [*(backward if isinstance(backward, Sequence) else [backward])]
-    if any(seconds < 0 for seconds in times):
-        raise ValueError("times are seconds and cannot be negative")
+        raise ValueError(f"{', '.join(given)} and layers disagree about the number of layers")
     count = lengths.pop() if lengths else layers
-    as_json = [
-        value if isinstance(value, int | float) else list(value) for value in (forward, backward)
-    ]
-    return Model(
-        "paced", {"forward": as_json[0], "backward": as_json[1], "layers": count, "width": width}
-    )
+    spread = {
+        name: [value] * (count or 1) if isinstance(value, int | float) else list(value)
+        for name, value in given.items()
+    }
+    if any(seconds < 0 for times in spread.values() for seconds in times):
+        raise ValueError("times are seconds and cannot be negative")
+    if weight is not None and any(
+        w > b for w, b in zip(spread["weight"], spread["backward"], strict=True)
+    ):
+        raise ValueError("weight is the part of backward that W takes: it cannot exceed it")
+    as_json = {
+        name: value if isinstance(value, int | float) else list(value)
+        for name, value in given.items()
+    }
+    return Model("paced", {**as_json, "layers": count, "width": width})
 
 
 def own(

@@ -18,6 +18,12 @@ from pplab.runtime.job import Job
 from pplab.runtime.nets.build import Network, base_seed, set_seed
 from pplab.runtime.recorder import Recorder
 
+KINDS: dict[str, Any] = {
+    "Adam": torch.optim.Adam,
+    "AdamW": torch.optim.AdamW,
+    "SGD": torch.optim.SGD,
+}
+
 
 class PlainLoop:
     """All layers in a row, M micro-batches a step, their mean loss, one optimizer step."""
@@ -27,15 +33,12 @@ class PlainLoop:
         self.modules: dict[int, nn.Module] = {}
         self.calls = self._build()
         self.step_number = 0
+        #: Loss of each micro-batch, a row a step
+        self.micro_losses: list[list[float]] = []
         everything = nn.ModuleList(dict.fromkeys(self.modules.values())).to(device)
         if job.dtype == "bf16":
             everything.to(torch.bfloat16)
-        kinds: dict[str, Any] = {
-            "Adam": torch.optim.Adam,
-            "AdamW": torch.optim.AdamW,
-            "SGD": torch.optim.SGD,
-        }
-        self.optimizer = kinds[job.optimizer](everything.parameters(), lr=job.lr, weight_decay=0.0)
+        self.optimizer = KINDS[job.optimizer](everything.parameters(), lr=job.lr, weight_decay=0.0)
         self.parameters = list(everything.parameters())
 
     def _build(self) -> list[Any]:
@@ -59,10 +62,10 @@ class PlainLoop:
 
     def step(self) -> float:
         """One training step; returns the mean loss."""
-        job, total = self.job, 0.0
+        job, losses = self.job, list[float]()
         for m in range(job.micro_batches):
             x, labels = self.network.batch(self.step_number * job.micro_batches + m)
-            x, labels = _to(x, self.device), _to(labels, self.device)
+            x, labels = to_device(x, self.device), to_device(labels, self.device)
             start = self.recorder.now()
             for call in self.calls:
                 x = call(x)
@@ -72,7 +75,7 @@ class PlainLoop:
             end = self.recorder.now()
             self.recorder.add("F", m, 0, start, middle)
             self.recorder.add("B", m, 0, middle, end)
-            total += float(loss.detach()) / job.micro_batches
+            losses.append(float(loss.detach()))
         start = self.recorder.now()
         if job.gradient_clipping:
             nn.utils.clip_grad_norm_(self.parameters, job.gradient_clipping)
@@ -80,10 +83,12 @@ class PlainLoop:
         self.optimizer.zero_grad()
         self.recorder.add("U", WHOLE_STEP, 0, start, self.recorder.now())
         self.step_number += 1
-        return total
+        self.micro_losses.append(losses)
+        return sum(losses) / len(losses)
 
 
-def _to(value: Any, device: str) -> Any:
+def to_device(value: Any, device: str) -> Any:
+    """A tensor, or a tuple of them, on a device."""
     if isinstance(value, tuple | list):
-        return tuple(_to(item, device) for item in value)
+        return tuple(to_device(item, device) for item in value)
     return value.to(device)

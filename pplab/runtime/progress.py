@@ -22,6 +22,7 @@ class Progress:
         self.loss = float("nan")
         self.seconds: list[float] = []
         self.begin = time.monotonic()
+        self.inside = ""
 
     def say(self, text: str) -> None:
         """A line about what happens before the first step."""
@@ -31,6 +32,11 @@ class Progress:
         self.done += 1
         self.loss = loss
         self.seconds.append(seconds)
+        self.inside = ""
+
+    def stream(self, micro_batch: int, loss: float) -> None:
+        """A long step is at this micro-batch, one that updates the weights on the way."""
+        self.inside = f"micro-batch {micro_batch + 1}/{self.job.micro_batches}, loss {loss:.4f}"
 
     def close(self, last: str = "", logs: str = "") -> None:
         """The run is over; `logs` is the HTML of the ranks' output."""
@@ -38,8 +44,8 @@ class Progress:
     def words(self) -> str:
         """The state as a line of text."""
         job = self.job
-        if not self.done:
-            return f"step 0/{job.steps}"
+        if not self.done or self.inside:
+            return ", ".join(filter(None, (f"step {self.done}/{job.steps}", self.inside)))
         rate = job.samples_per_step / self.seconds[-1]
         mean = sum(self.seconds[-5:]) / len(self.seconds[-5:])
         left = mean * (job.steps - self.done)
@@ -69,6 +75,11 @@ class NotebookProgress(Progress):
         self._note = ""
         if time.monotonic() > self._shown + 0.05 or self.done == self.job.steps:
             self._show()
+
+    def stream(self, micro_batch: int, loss: float) -> None:
+        super().stream(micro_batch, loss)
+        self._note = ""
+        self._show()
 
     def close(self, last: str = "", logs: str = "") -> None:
         self._note, self._logs = last, logs
@@ -107,6 +118,10 @@ class TerminalProgress(Progress):
         rate = self.job.samples_per_step / seconds
         self._bar.set_postfix_str(f"loss {loss:.4f}, {rate:.1f} samples/s")
         self._bar.update()
+
+    def stream(self, micro_batch: int, loss: float) -> None:
+        super().stream(micro_batch, loss)
+        self._bar.set_postfix_str(self.inside)
 
     def close(self, last: str = "", logs: str = "") -> None:
         self._bar.close()

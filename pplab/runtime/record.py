@@ -36,11 +36,12 @@ KEEP = 40  # directories of old runs
 class Run:
     """A finished run.
 
-    timeline: spans of all steps (seconds); losses: mean loss of each step; step_times: seconds of
-    each step, barrier to barrier; memory: bytes by rank (see ``memory_note``); logs: end of each
-    process's output; config: the DeepSpeed JSON used; bounds: first layer of each stage;
-    parameters: "layer.name" -> float32 array, when keep_parameters was set; startup: seconds from
-    the call to the first recorded operation.
+    timeline: spans of all steps (seconds); losses: mean loss of each step; micro_losses: loss of
+    each micro-batch, a row a step (of replica 0; [] for DeepSpeed's own schedules); step_times:
+    seconds of each step, barrier to barrier; memory: bytes by rank (see ``memory_note``); logs:
+    end of each process's output; config: the DeepSpeed JSON used; bounds: first layer of each
+    slice of the model; parameters: "layer.name" -> float32 array, when keep_parameters was set;
+    startup: seconds from the call to the first recorded operation.
     """
 
     job: Job
@@ -58,11 +59,15 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     parameters: dict[str, NDArray[np.float32]] = field(default_factory=dict, repr=False)
     directory: Path | None = None
+    micro_losses: list[list[float]] = field(default_factory=list, repr=False)
 
     memory_note = (
         "parameters, optimizer: counted tensor by tensor; activation_bytes: what autograd keeps "
-        "for the backward pass of one micro-batch (saved-tensor hooks, first step); resident: the "
-        "process, shared pages included; peak_allocated: CUDA allocator, GPU runs only"
+        "for the backward pass of one micro-batch, all chunks of the rank (saved-tensor hooks, "
+        "first step); weight_versions: the most bytes that versions of the weights took at once, "
+        "and weight_versions_held how many those were (schedules that update within a step); "
+        "resident: the process, shared pages included; peak_allocated: CUDA allocator, GPU runs "
+        "only"
     )
 
     @cached_property
@@ -121,7 +126,7 @@ class Run:
         """Everything but the arrays, as plain JSON values."""
         names = (
             "losses", "step_times", "memory", "config", "versions", "hardware", "placement",
-            "startup", "logs", "warnings",
+            "startup", "logs", "warnings", "micro_losses",
         )  # fmt: skip
         return {
             "format": 1,

@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 from deepspeed.runtime.pipe import schedule as instructions
+from deepspeed.runtime.pipe.dualpipev import DualPipeVEngine
 from deepspeed.runtime.pipe.engine import PipelineEngine
 
-from pplab.core.ops import WHOLE_STEP
+from pplab.core.ops import WHOLE_STEP, Op
 from pplab.runtime.recorder import Recorder
 from pplab.runtime.status import Slot
 
@@ -30,28 +31,39 @@ KIND: dict[type, str] = {
     instructions.ReduceTiedGrads: "G",
     instructions.ReduceGrads: "G",
     instructions.OptimizerStep: "U",
+    # DualPipeV's sends and receives only queue; this one starts them all and waits for them
+    instructions.CommitP2P: "R",
 }
 
 
 def watch(engine: PipelineEngine, recorder: Recorder, status: Slot) -> Callable[[], None]:
     """Record every instruction of `engine`; call the function returned before each step.
 
-    DeepSpeed's instructions carry a buffer number, not a micro-batch. Its schedules issue each
-    kind of instruction in the order of the micro-batches, so counting gives the number.
+    DeepSpeed's instructions carry a buffer number, not a micro-batch. DualPipeV's buffers are
+    numbered phase * micro-batches + micro-batch. 1F1B's go round and round, but each kind of
+    instruction comes in the order of the micro-batches, so counting gives the number.
     """
     count: Counter[type] = Counter()
+    micro_batches = engine.micro_batches
 
     def wrap(command: type, method: Callable[..., Any]) -> Callable[..., Any]:
         kind, name = KIND[command], command.__name__
 
         def recorded(self: PipelineEngine, *args: Any, **kwargs: Any) -> Any:
-            m = WHOLE_STEP if kind in "GU" else count[command]
-            count[command] += 1
+            phase = kwargs.get("phase")
+            if "buffer_id" not in kwargs:
+                m = WHOLE_STEP
+            elif isinstance(engine, DualPipeVEngine):
+                m = kwargs["buffer_id"] % micro_batches
+            else:
+                m = count[command]
+                count[command] += 1
+            op = Op(kind, m, phase or 0)
             status.say(f"runs DeepSpeed's {name}, micro-batch {m}" if m >= 0 else f"runs {name}")
             start = recorder.now()
-            with torch.profiler.record_function(f"{kind}{m}" if m >= 0 else kind):
+            with torch.profiler.record_function(str(op)):
                 result = method(self, *args, **kwargs)
-            recorder.add(kind, m, 0, start, recorder.now())
+            recorder.add(kind, m, op.chunk, start, recorder.now())
             return result
 
         return recorded

@@ -18,11 +18,11 @@ import numpy as np
 import psutil
 import torch
 import torch.distributed as dist
-from deepspeed.pipe import PipelineModule
 from numpy.typing import NDArray
 
-from pplab.core.messages import programs
+from pplab.core.schedules.weights import updates_midway
 from pplab.runtime import stock
+from pplab.runtime.chunks import BoundsDualPipe, SlicedPipe, layers_of
 from pplab.runtime.engine import ScheduledEngine
 from pplab.runtime.job import Job
 from pplab.runtime.nets import Network, build
@@ -30,46 +30,39 @@ from pplab.runtime.nets.batches import stream
 from pplab.runtime.nets.build import base_seed, set_seed
 from pplab.runtime.plain import PlainLoop
 from pplab.runtime.recorder import SPAN_COLUMNS, recorder
+from pplab.runtime.stale import StaleLoop
 from pplab.runtime.status import Slot
+from pplab.runtime.streaming import StreamingEngine
 from pplab.runtime.wire import array_to_blob
 
 Report = Callable[[dict[str, Any], list[bytes]], None]
-
-
-class BoundsPipe(PipelineModule):
-    """A PipelineModule cut at given layer numbers, which DeepSpeed has no option for."""
-
-    def __init__(self, *args: Any, bounds: tuple[int, ...], **kwargs: Any) -> None:
-        self._given_bounds = bounds
-        super().__init__(*args, **kwargs)
-
-    def _partition_layers(self, method: str = "uniform") -> None:
-        bounds, stage = list(self._given_bounds), self._topo.get_coord(self.global_rank).pipe
-        self.parts = bounds
-        self._set_bounds(start=bounds[stage], stop=bounds[stage + 1])
 
 
 def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None:
     """Train as one rank. `place`: {"rank", "device", "backend", "staged"} and, when profiling,
     "profile" (the file for the trace). Reports each step and, at the end, spans and memory."""
     torch.set_num_threads(job.threads)
+    status.say("builds the model")
     network = build(job)
     record = recorder(job.record, place["device"])
     if job.engine == "plain":
-        loop = PlainLoop(job, network, record, place["device"])
+        stale = job.schedule is not None and updates_midway(job.schedule)
+        loop = (StaleLoop if stale else PlainLoop)(job, network, record, place["device"])
         step: Callable[[], float] = loop.step
         where = {"stage": 0, "replica": 0}
         module, optimizer = torch.nn.ModuleList(loop.modules.values()), loop.optimizer
         numbered: dict[int, torch.nn.Module] = loop.modules
         measured: dict[str, int] = {}
+        micro_losses = loop.micro_losses
     else:
         status.say("builds its DeepSpeed engine")
         engine = make_engine(job, network, place)
         stage, replica = engine.stage_id, engine.grid.data_parallel_id
         where = {"stage": stage, "replica": replica}
-        step = follow(job, network, engine, record, status, place, replica)
+        step = follow(job, network, engine, record, status, place, replica, report)
         module, optimizer = engine.module, engine.optimizer
         numbered, measured = layers_of(engine.module), getattr(engine, "measured", {})
+        micro_losses = getattr(engine, "micro_losses", [])
     gc.collect()
     gc.disable()  # a collection in the middle of an operation would show as a longer operation
     if job.engine != "plain":
@@ -100,6 +93,7 @@ def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None
             "columns": SPAN_COLUMNS,
             "spans": about,
             "parameters": parameters,
+            "micro_losses": micro_losses,
         },
         [blob, *blobs],
     )
@@ -109,16 +103,19 @@ def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None
 
 def make_engine(job: Job, network: Network, place: dict[str, Any]) -> Any:
     """DeepSpeed's pipeline engine for this rank, from the job's DeepSpeed JSON."""
-    net = BoundsPipe(
-        layers=network.layers,
-        num_stages=job.stages,
-        loss_fn=network.loss,
-        seed_layers=True,
-        seed_fn=set_seed,
-        base_seed=base_seed(job),
-        partition_method="uniform",
-        bounds=network.bounds,
-    )
+    about: dict[str, Any] = {
+        "layers": network.layers,
+        "loss_fn": network.loss,
+        "seed_layers": True,
+        "seed_fn": set_seed,
+        "base_seed": base_seed(job),
+        "partition_method": "uniform",
+        "bounds": network.bounds,
+    }
+    if job.engine == "dualpipev":
+        net = BoundsDualPipe(num_stages=job.stages, **about)
+    else:
+        net = SlicedPipe(layout=job.layout, **about)
     trainable = [p for p in net.parameters() if p.requires_grad]
     engine, *_ = deepspeed.initialize(
         model=net, model_parameters=trainable, config=job.deepspeed_config()
@@ -135,9 +132,10 @@ def follow(
     status: Slot,
     place: dict[str, Any],
     replica: int,
+    report: Report,
 ) -> Callable[[], float]:
     """A function that runs one step and returns the loss."""
-    if job.engine == "deepspeed":
+    if job.engine != "pplab":
         restart = stock.watch(engine, record, status)
         data = stream(network.batch, job.micro_batches, replica, job.replicas)
 
@@ -152,21 +150,13 @@ def follow(
     def batch(step: int, m: int) -> Any:
         return network.batch((step * job.micro_batches + m) * job.replicas + replica)
 
-    program = programs(job.schedule)[engine.stage_id]
-    scheduled = ScheduledEngine.adopt(
-        engine, program, batch, record, status, staged=place["staged"], profiled=job.profile
+    kind = StreamingEngine if updates_midway(job.schedule) else ScheduledEngine
+    scheduled = kind.adopt(
+        engine, job.schedule, batch, record, status, staged=place["staged"], profiled=job.profile
     )
+    if isinstance(scheduled, StreamingEngine) and replica == 0:
+        scheduled.tell = lambda event: report(event, [])
     return lambda: float(scheduled.train_batch())
-
-
-def layers_of(module: PipelineModule) -> dict[int, torch.nn.Module]:
-    """This stage's modules by their number in the layer list (tied ones under each number)."""
-    found = {}
-    for local, call in enumerate(module.forward_funcs):
-        owner = getattr(call, "args", (call,))[0]  # partial(forward_fn, tied module)
-        if isinstance(owner, torch.nn.Module):
-            found[module._local_start + local] = owner
-    return found
 
 
 def parameters_of(

@@ -11,6 +11,11 @@ from pplab.core.ops import WHOLE_STEP, Op
 from pplab.core.schedule import Schedule
 
 
+def updates_midway(schedule: Schedule) -> bool:
+    """True when some rank updates its weights before the end of its step."""
+    return any(op.kind == "U" and op is not row[-1] for row in schedule.ops for op in row)
+
+
 def versions_used(schedule: Schedule) -> tuple[dict[Op, int], ...]:
     """Per rank, how many updates each F of a step finds in its weights."""
     rows = []

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from deepspeed.pipe import TiedLayerSpec
 
+from pplab.core.schedule import Schedule
+from pplab.core.schedules.weights import updates_midway
 from pplab.runtime.job import Job
 from pplab.runtime.nets import batches, gpt, paced
 
@@ -26,7 +30,7 @@ class Network:
 
 
 def build(job: Job) -> Network:
-    """The network of a job; raises ValueError when it has fewer layers than stages."""
+    """The network of a job; raises ValueError when it has fewer layers than slices."""
     settings, size, seed = job.model.settings, job.micro_batch_size, job.seed
     if job.model.family == "gpt":
         layers = gpt.layers(settings)
@@ -34,7 +38,7 @@ def build(job: Job) -> Network:
         batch = batches.text_batches(size, settings["context"], seed)
         ends = (1, len(layers) - 1 - settings["layers"])  # embedding; head
     elif job.model.family == "paced":
-        layers = paced.layers(settings, job.stages)
+        layers = paced.layers(settings, job.slices)
         loss, batch = paced.distance, batches.random_batches(size, settings["width"], seed)
         ends = (0, 0)
     else:
@@ -45,20 +49,41 @@ def build(job: Job) -> Network:
         ends = (0, 0)
     if job.bounds and job.bounds[-1] != len(layers):
         raise ValueError(f"bounds end at {job.bounds[-1]}, but the model has {len(layers)} layers")
-    if len(layers) < job.stages:
+    if len(layers) < job.slices:
         raise ValueError(
-            f"{len(layers)} layers cannot fill {job.stages} stages; DeepSpeed would leave the last "
-            "stages empty and fail with 'optimizer got an empty parameter list'"
+            f"{len(layers)} layers cannot fill {job.slices} "
+            f"{'stages' if job.slices == job.stages else 'slices'}; DeepSpeed would leave the last "
+            "ones empty and fail with 'optimizer got an empty parameter list'"
         )
-    return Network(layers, loss, batch, job.bounds or equal_bounds(len(layers), job.stages, ends))
+    bounds = job.bounds or equal_bounds(len(layers), job.slices, ends)
+    network = Network(layers, loss, batch, bounds)
+    if job.schedule is not None and updates_midway(job.schedule):
+        _no_ties_between_ranks(network, job.schedule)
+    return network
 
 
-def equal_bounds(layers: int, stages: int, ends: tuple[int, int] = (0, 0)) -> tuple[int, ...]:
-    """Stages of equal layer count. `ends` layers at the front and back (embedding, head) do not
+def _no_ties_between_ranks(network: Network, schedule: Schedule) -> None:
+    """Ranks that update their weights at different times cannot keep a layer in common."""
+    homes: dict[str, set[int]] = {}
+    for number, spec in enumerate(network.layers):
+        if isinstance(spec, TiedLayerSpec):
+            piece = bisect_right(network.bounds, number) - 1
+            homes.setdefault(spec.key, set()).add(schedule.layout.place_of(piece)[0])
+    for key, ranks in homes.items():
+        if len(ranks) > 1:
+            raise ValueError(
+                f"the layers tied as {key!r} are on ranks {', '.join(map(str, sorted(ranks)))}, "
+                f"which {schedule.name} updates at different times: their weights would drift "
+                "apart; untie them, or use a schedule that updates at the end of the step"
+            )
+
+
+def equal_bounds(layers: int, slices: int, ends: tuple[int, int] = (0, 0)) -> tuple[int, ...]:
+    """Slices of equal layer count. `ends` layers at the front and back (embedding, head) do not
     count: they go along with their neighbours, when there are enough others."""
-    front, back = ends if layers - sum(ends) >= stages else (0, 0)
+    front, back = ends if layers - sum(ends) >= slices else (0, 0)
     inner = layers - front - back
-    cuts = [front + (inner * s) // stages for s in range(stages + 1)]
+    cuts = [front + (inner * s) // slices for s in range(slices + 1)]
     return (0, *cuts[1:-1], layers)
 
 

@@ -1,8 +1,8 @@
 """Layers that take a set time: real linear layers that then sleep until their time is over.
 
-Forward and backward are paced separately, and the layer's own computation counts towards the time:
-a layer of 10 ms takes 10 ms, not 10 ms and a bit. The last 0.1 ms are spun, not slept, because a
-sleep overshoots by about that much.
+Forward and backward are paced separately, and so are the halves of a backward pass that is split
+into B and W. The layer's own computation counts towards the time: a layer of 10 ms takes 10 ms, not
+10 ms and a bit. The last 0.1 ms are spun, not slept, because a sleep overshoots by about that much.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import torch
 from deepspeed.pipe import LayerSpec
 from torch import Tensor, nn
 from torch.nn import functional as fn
+
+from pplab.runtime.split_backward import PHASE
 
 SPIN = 100e-6  # seconds
 
@@ -42,37 +44,57 @@ class _Entry(torch.autograd.Function):
 
 
 class _Exit(torch.autograd.Function):
-    """Identity; its backward runs first in the layer and starts the clock of B."""
+    """Identity; its backward runs first in the layer and starts the clock of B: the time of the
+    whole backward pass, or without W's part when that comes later."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, clock: list[float], seconds: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, clock: list[float], seconds: tuple[float, float]) -> Tensor:
         ctx.clock, ctx.seconds = clock, seconds
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        ctx.clock[:] = [time.perf_counter() + ctx.seconds]
+        backward, weight = ctx.seconds
+        ctx.clock[:] = [time.perf_counter() + backward - weight * (PHASE.name == "input")]
         return grads[0], None, None
 
 
-class PacedLayer(nn.Module):
-    """(b, width) -> (b, width) in `forward` seconds; its gradients in `backward` seconds."""
+class _Weight(torch.autograd.Function):
+    """Identity on a weight; its backward belongs to the weight gradient and, when that is an
+    operation of its own, waits out the time of W (of one layer after the other)."""
 
-    def __init__(self, width: int, forward: float, backward: float) -> None:
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, seconds: float) -> Tensor:
+        ctx.seconds = seconds
+        return weight.view_as(weight)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        if PHASE.name == "weight":
+            PHASE.began += ctx.seconds
+            until(PHASE.began)
+        return grads[0], None
+
+
+class PacedLayer(nn.Module):
+    """(b, width) -> (b, width) in `forward` seconds; its gradients in `backward` seconds, of which
+    `weight` seconds are W's where the backward pass is split."""
+
+    def __init__(self, width: int, forward: float, backward: float, weight: float) -> None:
         super().__init__()
         self.linear = nn.Linear(width, width)
-        self.seconds = (forward, backward)
+        self.seconds = (forward, backward, weight)
 
     def forward(self, x: Tensor) -> Tensor:
         begin = time.perf_counter()
-        forward, backward = self.seconds
+        forward, backward, weight = self.seconds
         x = x.to(self.linear.weight.dtype)
         if torch.is_grad_enabled() and not x.requires_grad:
             x = x.detach().requires_grad_()  # so that the entry's backward runs in stage 0 too
         clock: list[float] = [0.0]
         y = _Entry.apply(x, clock)
-        y = torch.tanh(self.linear(y))
-        y = _Exit.apply(y, clock, backward)
+        y = fn.linear(y, _Weight.apply(self.linear.weight, weight), self.linear.bias)
+        y = _Exit.apply(torch.tanh(y), clock, (backward, weight))
         until(begin + forward)
         return y
 
@@ -82,14 +104,17 @@ def distance(outputs: Tensor, labels: Tensor) -> Tensor:
     return fn.mse_loss(outputs.float(), labels.float())
 
 
-def layers(settings: dict[str, Any], stages: int) -> list[LayerSpec]:
-    """One paced layer per stage, or as many as the settings say."""
-    count = settings["layers"] or stages
-    forward, backward = (
-        value if isinstance(value, list) else [value] * count
-        for value in (settings["forward"], settings["backward"])
-    )
+def layers(settings: dict[str, Any], slices: int) -> list[LayerSpec]:
+    """One paced layer per slice of the model (stage), or as many as the settings say."""
+    count = settings["layers"] or slices
+    halves = settings.get("weight")
+
+    def times(value: Any) -> list[float]:
+        return value if isinstance(value, list) else [value] * count
+
+    forward, backward = times(settings["forward"]), times(settings["backward"])
+    weight = [b / 2 for b in backward] if halves is None else times(halves)
     return [
-        LayerSpec(PacedLayer, settings["width"], f, b)
-        for f, b in zip(forward, backward, strict=True)
+        LayerSpec(PacedLayer, settings["width"], *seconds)
+        for seconds in zip(forward, backward, weight, strict=True)
     ]

@@ -1,0 +1,183 @@
+"""Sending and receiving: asynchronous, tagged, into fresh buffers, shapes told once per link.
+
+What DeepSpeed's own sends and receives would not allow (facts.md, part b): they block until the
+other side is there, they reuse one buffer for gradients and activations, and they know only the
+neighbouring stages. Here messages go between any two ranks, straight through the process group.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pplab.core.messages import Message
+from pplab.core.ops import Op
+from pplab.runtime.recorder import Recorder
+from pplab.runtime.status import Slot
+
+META_BYTES = 2048  # a message's shapes and dtypes as JSON, sent once per link
+TENSORS = 64  # tensors one message may have: tags are message tag * TENSORS + number
+
+#: What travels on a link: (shape, dtype, carries a gradient) of each tensor.
+Shapes = list[tuple[list[int], str, bool]]
+
+
+class Mail:
+    """The messages of one rank.
+
+    grid: DeepSpeed's, to find the process of a pipeline rank. staged: messages go through CPU
+    memory (gloo on GPU tensors).
+    """
+
+    def __init__(
+        self, grid: Any, device: Any, recorder: Recorder, status: Slot, staged: bool
+    ) -> None:
+        self.grid, self.recorder, self.status = grid, recorder, status
+        self.device, self.staged = device, staged
+        # The process group itself: dist.isend and irecv spend 0.1 ms on checks per message
+        self.world: Any = dist.distributed_c10d._get_default_group()
+        self.links: dict[tuple[str, int, int], Shapes] = {}
+        self.sends: list[tuple[Any, Tensor]] = []
+        self.arriving: dict[Message, list[tuple[Any, Tensor]]] = {}
+
+    def dispatch(self, message: Message, tensors: list[Tensor]) -> None:
+        """Start sending; the tensors stay alive until they are gone."""
+        self.announce(message, tensors)
+        self.sends = [(work, t) for work, t in self.sends if not work.is_completed()]
+        peer = self.grid.stage_to_global(message.target)
+        for i, tensor in enumerate(tensors):
+            data = tensor.detach().contiguous()
+            data = data.cpu() if self.staged else data
+            self.sends.append((self.world.send([data], peer, message.tag * TENSORS + i), data))
+
+    def announce(self, message: Message, tensors: list[Tensor]) -> None:
+        """Tell the receiver the shapes at the first message of a link; they must not change."""
+        shapes = shapes_of(tensors)
+        link = (message.kind, message.piece_from, message.piece_to)
+        known = self.links.setdefault(link, shapes)
+        if known is not shapes:
+            if known != shapes:
+                raise ValueError(
+                    f"stage {message.source} would send {readable(shapes)} as the {message}, but "
+                    f"the first one was {readable(known)}: a pipeline's messages keep one shape "
+                    "(drop the last, smaller batch, or pad)"
+                )
+            return
+        if message.kind == "B":
+            return  # the receiver knows: the gradient has the shape of what it sent
+        text = json.dumps(shapes).encode()
+        if len(text) > META_BYTES:
+            raise ValueError(f"the {message} has too many tensors: {len(tensors)}")
+        note = torch.zeros(META_BYTES, dtype=torch.uint8)
+        note[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        note = note if self.staged else note.to(self.device)
+        peer = self.grid.stage_to_global(message.target)
+        tag = message.tag * TENSORS + TENSORS - 1
+        self.sends.append((self.world.send([note], peer, tag), note))
+
+    def post(self, message: Message, shapes: Shapes | None = None) -> None:
+        """Hand buffers to the network for a message that will be needed soon.
+
+        shapes: what to expect; None for an activation, whose sender says so once per link.
+        """
+        peer = self.grid.stage_to_global(message.source)
+        if shapes is None:
+            shapes = self.expected(message, peer)
+        device = "cpu" if self.staged else self.device
+        self.arriving[message] = []
+        for i, (shape, dtype, _) in enumerate(shapes):
+            buffer = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
+            work = self.world.recv([buffer], peer, message.tag * TENSORS + i)
+            self.arriving[message].append((work, buffer))
+
+    def expected(self, message: Message, peer: int) -> Shapes:
+        """Shapes of an activation: asked for once, at the first message of a link."""
+        link = (message.kind, message.piece_from, message.piece_to)
+        if link not in self.links:
+            self.status.say(f"waits for {in_words(message)}, the first one")
+            note = torch.empty(META_BYTES, dtype=torch.uint8)
+            note = note if self.staged else note.to(self.device)
+            dist.recv(note, peer, tag=message.tag * TENSORS + TENSORS - 1)
+            text = bytes(note.cpu().tolist()).rstrip(b"\0")
+            self.links[link] = [tuple(item) for item in json.loads(text)]
+        return self.links[link]
+
+    def collect(self, message: Message, op: Op) -> list[Tensor]:
+        """Wait for a message that `op` needs, and record the wait."""
+        self.status.say(f"waits for {in_words(message)}, to run {op}")
+        start = self.recorder.now()
+        tensors = []
+        for work, buffer in self.arriving.pop(message):
+            work.wait()
+            tensors.append(buffer.to(self.device) if self.staged else buffer)
+        self.recorder.add("R", op.micro_batch, op.chunk, start, self.recorder.now())
+        if message.kind == "F":
+            for tensor in tensors:
+                tensor.requires_grad_(tensor.is_floating_point())
+        return tensors
+
+    def flush(self) -> None:
+        """Wait until everything sent is gone."""
+        self.status.say("waits for its last sends")
+        for work, _ in self.sends:
+            work.wait()
+        self.sends.clear()
+
+
+def shapes_of(tensors: list[Tensor]) -> Shapes:
+    """Shape, dtype and whether a gradient comes back, for each tensor."""
+    return [
+        (list(t.shape), str(t.dtype).removeprefix("torch."), t.is_floating_point()) for t in tensors
+    ]
+
+
+def as_list(value: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
+    """What a stage hands on, one tensor or several, as a list."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, tuple) and all(isinstance(item, Tensor) for item in value):
+        return list(value)
+    kinds = type(value).__name__
+    if isinstance(value, tuple):
+        kinds = "tuple of " + ", ".join(type(item).__name__ for item in value)
+    raise TypeError(f"a stage hands on a tensor or a tuple of tensors, not a {kinds}")
+
+
+def as_given(tensors: list[Tensor]) -> Tensor | tuple[Tensor, ...]:
+    """The list back in the form layers take: one tensor, or a tuple."""
+    return tensors[0] if len(tensors) == 1 else tuple(tensors)
+
+
+def handed_on(value: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
+    """What one slice makes as the input of the next on the same rank: cut off from its graph."""
+    cut = [t.detach().requires_grad_(t.is_floating_point()) for t in as_list(value)]
+    return tuple(cut) if isinstance(value, tuple) else cut[0]
+
+
+def gradients_of(inputs: list[Tensor], stage: int, message: Any) -> list[Tensor]:
+    """The gradients to send back for what `stage` received; `message` words the sentence."""
+    grads = []
+    for number, tensor in enumerate(inputs):
+        if not tensor.is_floating_point():
+            continue
+        if tensor.grad is None:
+            raise ValueError(
+                f"tensor {number} of what stage {stage} received has no gradient for the "
+                f"{message}: every floating-point tensor that is passed on must reach the loss"
+            )
+        grads.append(tensor.grad)
+    return grads
+
+
+def in_words(message: Message) -> str:
+    """A message by the operation that makes it: ``F3 of rank 1``."""
+    return f"{message.kind}{message.micro_batch} of rank {message.source}"
+
+
+def readable(shapes: Shapes) -> str:
+    """Shapes for a sentence: ``(4, 64) float32, (4, 64) int64``."""
+    return ", ".join(f"{tuple(shape)} {dtype}" for shape, dtype, _ in shapes)
