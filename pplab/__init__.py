@@ -24,7 +24,10 @@ _WHERE = {
     "RunError": "pplab.runtime.failure",
     "hardware": "pplab.runtime.hardware",
     **dict.fromkeys(("warm", "cool"), "pplab.runtime.client"),
-    **dict.fromkeys(("compare", "explore"), "pplab.view"),
+    **dict.fromkeys(
+        ("compare", "compare_schedules", "explore", "how_far", "play", "which_schedule"),
+        "pplab.view",
+    ),
 }
 _MODULES = {"models": "pplab.runtime.models", "schedules": "pplab.core.schedules"}
 

@@ -145,6 +145,12 @@ class Schedule:
             raise TypeError("give either a Costs object or its fields, not both")
         return simulate(self, costs if costs is not None else Costs(**times))
 
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """What a notebook shows: its simulated timeline, or what is wrong and how far it gets."""
+        from pplab.view import schedule_bundle  # a display is the one reason to look up
+
+        return schedule_bundle(self)
+
     def __str__(self) -> str:
         rows = [f"rank {r}: {' '.join(map(str, row))}" for r, row in enumerate(self.ops)]
         head = f"{self.name}: {self.stages} stages, {self.micro_batches} micro-batches"

@@ -158,7 +158,8 @@ class ScheduledEngine(HalvesEngine):
         if self.zero_optimization() or self.is_data_parallel or self.gradient_clipping():
             dist.barrier()  # else the wait in U's own collectives would count as the optimizer's
         self._exec_reduce_tied_grads()
-        self._exec_reduce_grads()
+        if self.is_data_parallel or self.zero_optimization() or self.using_bf16_optimizer:
+            self._exec_reduce_grads()  # else DeepSpeed flattens all gradients to sum up one copy
         end = self.recorder.now()
         self.recorder.add("G", WHOLE_STEP, 0, start, end)
         self.status.say("runs U, the optimizer step")
@@ -234,7 +235,7 @@ class ScheduledEngine(HalvesEngine):
 
     def post(self, message: Message) -> None:
         """Get ready for a message that will be needed soon."""
-        if message.kind == "F":
+        if message.kind == "F" or self.mail.expects(message):
             self.mail.post(message)
             return
         at = self.buffer(message.micro_batch, message.piece_to)

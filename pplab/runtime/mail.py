@@ -40,33 +40,46 @@ class Mail:
         self.device, self.staged = device, staged
         # The process group itself: dist.isend and irecv spend 0.1 ms on checks per message
         self.world: Any = dist.distributed_c10d._get_default_group()
+        #: By link (kind, from, to): what was said about it, was sent on it, and is to come.
         self.links: dict[tuple[str, int, int], Shapes] = {}
+        self.announced: dict[tuple[str, int, int], list[Any]] = {}
+        self.expecting: dict[tuple[str, int, int], list[Any]] = {}
+        self.processes: dict[int, int] = {}
         self.sends: list[tuple[Any, Tensor]] = []
         self.arriving: dict[Message, list[tuple[Any, Tensor]]] = {}
 
     def dispatch(self, message: Message, tensors: list[Tensor]) -> None:
         """Start sending; the tensors stay alive until they are gone."""
         self.announce(message, tensors)
-        self.sends = [(work, t) for work, t in self.sends if not work.is_completed()]
-        peer = self.grid.stage_to_global(message.target)
+        peer, gone = self.process(message.target), self.sends
+        self.sends = []
         for i, tensor in enumerate(tensors):
             data = tensor.detach().contiguous()
             data = data.cpu() if self.staged else data
             self.sends.append((self.world.send([data], peer, message.tag * TENSORS + i), data))
+        self.sends += [(work, data) for work, data in gone if not work.is_completed()]
+
+    def process(self, rank: int) -> int:
+        """The global rank of a rank of this pipeline (DeepSpeed's grid looks it up slowly)."""
+        if rank not in self.processes:
+            self.processes[rank] = self.grid.stage_to_global(rank)
+        return self.processes[rank]
 
     def announce(self, message: Message, tensors: list[Tensor]) -> None:
         """Tell the receiver the shapes at the first message of a link; they must not change."""
-        shapes = shapes_of(tensors)
         link = (message.kind, message.piece_from, message.piece_to)
-        known = self.links.setdefault(link, shapes)
-        if known is not shapes:
-            if known != shapes:
-                raise ValueError(
-                    f"stage {message.source} would send {readable(shapes)} as the {message}, but "
-                    f"the first one was {readable(known)}: a pipeline's messages keep one shape "
-                    "(drop the last, smaller batch, or pad)"
-                )
+        looks = [(t.shape, t.dtype) for t in tensors]
+        known = self.announced.setdefault(link, looks)
+        shapes = shapes_of(tensors) if known is looks or known != looks else []
+        if known != looks:
+            raise ValueError(
+                f"stage {message.source} would send {readable(shapes)} as the {message}, but the "
+                f"first one was {readable(self.links[link])}: a pipeline's messages keep one "
+                "shape (drop the last, smaller batch, or pad)"
+            )
+        if known is not looks:
             return
+        self.links[link] = shapes
         if message.kind == "B":
             return  # the receiver knows: the gradient has the shape of what it sent
         text = json.dumps(shapes).encode()
@@ -75,24 +88,31 @@ class Mail:
         note = torch.zeros(META_BYTES, dtype=torch.uint8)
         note[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         note = note if self.staged else note.to(self.device)
-        peer = self.grid.stage_to_global(message.target)
+        peer = self.process(message.target)
         tag = message.tag * TENSORS + TENSORS - 1
         self.sends.append((self.world.send([note], peer, tag), note))
 
     def post(self, message: Message, shapes: Shapes | None = None) -> None:
         """Hand buffers to the network for a message that will be needed soon.
 
-        shapes: what to expect; None for an activation, whose sender says so once per link.
+        shapes: what to expect, at the first message of a link; None for an activation, whose
+        sender says so.
         """
-        peer = self.grid.stage_to_global(message.source)
-        if shapes is None:
-            shapes = self.expected(message, peer)
+        peer = self.process(message.source)
+        link = (message.kind, message.piece_from, message.piece_to)
+        if link not in self.expecting:
+            found = self.expected(message, peer) if shapes is None else shapes
+            self.expecting[link] = [(shape, getattr(torch, dtype)) for shape, dtype, _ in found]
         device = "cpu" if self.staged else self.device
         self.arriving[message] = []
-        for i, (shape, dtype, _) in enumerate(shapes):
-            buffer = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
+        for i, (shape, dtype) in enumerate(self.expecting[link]):
+            buffer = torch.empty(shape, dtype=dtype, device=device)
             work = self.world.recv([buffer], peer, message.tag * TENSORS + i)
             self.arriving[message].append((work, buffer))
+
+    def expects(self, message: Message) -> bool:
+        """True when an earlier message of the same link told the shapes."""
+        return (message.kind, message.piece_from, message.piece_to) in self.expecting
 
     def expected(self, message: Message, peer: int) -> Shapes:
         """Shapes of an activation: asked for once, at the first message of a link."""

@@ -27,7 +27,7 @@ from pplab.runtime.engine import ScheduledEngine
 from pplab.runtime.job import Job
 from pplab.runtime.nets import Network, build
 from pplab.runtime.nets.batches import stream
-from pplab.runtime.nets.build import base_seed, set_seed
+from pplab.runtime.nets.build import base_seed, reseed, set_seed
 from pplab.runtime.plain import PlainLoop
 from pplab.runtime.recorder import SPAN_COLUMNS, recorder
 from pplab.runtime.stale import StaleLoop
@@ -65,17 +65,17 @@ def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None
         micro_losses = getattr(engine, "micro_losses", [])
     gc.collect()
     gc.disable()  # a collection in the middle of an operation would show as a longer operation
-    if job.engine != "plain":
-        dist.barrier()
+    together = dist.barrier if job.engine != "plain" else lambda: None
+    together()
     report({"event": "ready", **where, "bounds": list(network.bounds)}, [])
     with profiler(job, place):
         for number in range(job.steps):
             record.step = number
+            together()
             begin = time.perf_counter()
             loss = step()
             record.end_step()
-            if job.engine != "plain":
-                dist.barrier()
+            together()
             seconds = time.perf_counter() - begin
             gc.collect()
             status.say(f"ends step {number}")
@@ -97,8 +97,7 @@ def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None
         },
         [blob, *blobs],
     )
-    if job.engine != "plain":
-        dist.barrier()  # nobody leaves while a neighbour may still be sending
+    together()  # nobody leaves while a neighbour may still be sending
 
 
 def make_engine(job: Job, network: Network, place: dict[str, Any]) -> Any:
@@ -116,7 +115,13 @@ def make_engine(job: Job, network: Network, place: dict[str, Any]) -> Any:
         net = BoundsDualPipe(num_stages=job.stages, **about)
     else:
         net = SlicedPipe(layout=job.layout, **about)
+    net.seed_fn = reseed  # from here on it is called before every layer's forward pass
     trainable = [p for p in net.parameters() if p.requires_grad]
+    if not trainable:
+        raise ValueError(
+            f"no layer of stage {net.stage_id} has a parameter to train, and DeepSpeed wants an "
+            "optimizer on every stage: choose other bounds"
+        )
     engine, *_ = deepspeed.initialize(
         model=net, model_parameters=trainable, config=job.deepspeed_config()
     )

@@ -7,12 +7,14 @@ from importlib import import_module
 from typing import Any
 
 _WHERE = {
+    "Case": "which",
     "Comparison": "comparison",
     "Moment": "moments",
     "Player": "player",
     "TimelineView": "timeline",
     "bundle": "show",
     "compare": "show",
+    "compare_schedules": "versus",
     "explore": "explorer",
     "how_far": "stuck",
     "moment": "moments",
@@ -22,6 +24,7 @@ _WHERE = {
     "schedule_bundle": "plan",
     "text": "static",
     "timeline_bundle": "show",
+    "which_schedule": "which",
 }
 __all__ = sorted(_WHERE)
 

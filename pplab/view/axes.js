@@ -16,8 +16,8 @@ class Picture extends Bars {
         ctx.fillText(line.name, this.rankWidth, this.y[r * d.of + t] + this.bar / 2);
       });
     });
-    ctx.font = `600 11px ${c.font}`;
-    ctx.fillStyle = c.soft;
+    ctx.font = `600 ${d.meta.groups ? 13 : 11}px ${c.font}`;
+    ctx.fillStyle = d.meta.groups ? c.ink : c.soft;
     for (const [text, y] of this.heads) ctx.fillText(text, 2, y);
   }
 
@@ -111,7 +111,7 @@ class Picture extends Bars {
   }
 
   paintHeld(lane, tall, foot) {
-    const { ctx, d, c } = this, at = d.meta.heldAt, outlined = d.meta.lines[lane % d.of].outlined;
+    const { ctx, d, c } = this, at = d.meta.heldAt, outlined = d.line(lane).outlined;
     let i = Math.max(at[lane], lower(d.held, this.from, at[lane], at[lane + 1]) - 1);
     let level = i < at[lane + 1] && d.held[i] <= this.from ? d.count[i] : 0;
     ctx.beginPath();

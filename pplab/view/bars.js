@@ -3,7 +3,7 @@ class Bars extends Chart {
   paintIdle() {
     const { ctx, d } = this;
     for (let lane = 0; lane < d.lanes; lane++) {
-      for (const [a, b] of d.meta.lines[lane % d.of].windows) {
+      for (const [a, b] of d.line(lane).windows) {
         const x0 = this.x(Math.max(a, this.from)), x1 = this.x(Math.min(b, this.to));
         if (x1 <= x0) continue;
         ctx.fillStyle = this.c.idle;
@@ -73,7 +73,7 @@ class Bars extends Chart {
   paintLane(lane) {
     const { ctx, d, c } = this, [low, high] = this.visible(lane);
     if (high - low > 1.2 * this.span) return this.paintDense(lane, low, high);
-    const y = this.y[lane], h = this.bar, outlined = d.meta.lines[lane % d.of].outlined;
+    const y = this.y[lane], h = this.bar, outlined = d.line(lane).outlined;
     const size = clamp(h - 9, 8, 13);
     ctx.font = `${size}px ${c.font}`;
     const letter = size * 0.62;
@@ -149,7 +149,7 @@ class Bars extends Chart {
       for (p++; p < last; p++) share[p * SOLID + kind] += 1;
       if (last < width) share[last * SOLID + kind] += b - last;
     }
-    const outlined = d.meta.lines[lane % d.of].outlined, top = this.y[lane], h = this.bar;
+    const outlined = d.line(lane).outlined, top = this.y[lane], h = this.bar;
     for (let kind = 0; kind < SOLID; kind++) {
       ctx.fillStyle = outlined ? blend(c.page, c.edge[kind], 0.62) : c.fill[kind][0];
       let run = 0;

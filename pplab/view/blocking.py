@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from pplab.core.costs import Costs
 from pplab.core.messages import (
-    Message,
     Program,
     Recv,
     Run,
@@ -23,50 +22,47 @@ from pplab.core.ops import CODE, Op
 from pplab.core.schedule import Schedule
 from pplab.view.reach import Arrow, Ghost, Reach, timeline_of
 
+Talk = Send | Recv
+
 
 def blocking_reach(schedule: Schedule, costs: Costs | None = None) -> Reach:
     """How far each rank gets with blocking sends; raises ScheduleError for an invalid schedule."""
     costs = costs if costs is not None else Costs()
     rows = naive_programs(schedule)
     heads, starts, ends = _meet(schedule, rows, costs)
-    done = [sum(isinstance(s, Run) for s in row[:head]) for row, head in zip(rows, heads)]  # noqa: B905
-    ops = [row[:count] for row, count in zip(schedule.ops, done, strict=True)]
-    stuck = {r: row[head] for r, (row, head) in enumerate(zip(rows, heads)) if head < len(row)}  # noqa: B905
+    stuck: dict[int, Talk] = {}
+    for rank, (row, head) in enumerate(zip(rows, heads, strict=True)):
+        if head < len(row) and not isinstance(step := row[head], Run):
+            stuck[rank] = step
     problem = blocking_order_problem(schedule)
     circle = [rank for rank, _ in problem.cycle] if problem else []
 
-    ghosts: dict[int, Ghost] = {
-        rank: _ghost(schedule, rank, heads[rank], step)
-        for rank, step in stuck.items()
-        if not isinstance(step, Run)
-    }
-    arrows, sentences, more = [], [], []
+    ghosts = {rank: _ghost(schedule, rank, heads[rank], step) for rank, step in stuck.items()}
+    arrows = []
     for number, rank in enumerate(circle, 1):
-        step = stuck[rank]
-        assert not isinstance(step, Run)
-        other = step.message.target if isinstance(step, Send) else step.message.source
-        place = next(i for i, s in enumerate(rows[other]) if _matches(s, step))
-        answer = _ghost(schedule, other, place, rows[other][place])
-        more.append(answer)
+        other = _other_side(stuck[rank])
+        place = next(i for i, step in enumerate(rows[other]) if _matches(step, stuck[rank]))
+        answer = _ghost(schedule, other, place, _answer(stuck[rank]))
         arrows.append(Arrow(number, ghosts[rank], answer))
-        sentences.append((number, f"rank {rank} {_words(schedule, step)},"))
+    everyone = {*ghosts.values(), *(arrow.end for arrow in arrows)}
+    said = {rank: _words(schedule, step) for rank, step in stuck.items()}
+    sentences: list[tuple[int | None, str]] = [
+        (number, f"rank {rank} {said[rank]},") for number, rank in enumerate(circle, 1)
+    ]
     last = "none of them returns before the other side is there." if circle else "No rank is stuck."
+    done = [sum(isinstance(step, Run) for step in row[: heads[r]]) for r, row in enumerate(rows)]
+    ran = [row[:count] for row, count in zip(schedule.ops, done, strict=True)]
     total = sum(map(len, schedule.ops))
+    ranks = range(schedule.stages)
     return Reach(
         headline="Deadlock" if circle else "Runs",
         caption=f"sends that block: {sum(done)} of {total} operations run",
-        timeline=timeline_of(schedule, ops, starts, ends, costs.unit),
-        ghosts=tuple(sorted({*ghosts.values(), *more}, key=lambda g: (g.rank, g.place))),
+        timeline=timeline_of(schedule, ran, starts, ends, costs.unit),
+        ghosts=tuple(sorted(everyone, key=lambda ghost: (ghost.rank, ghost.place))),
         arrows=tuple(arrows),
-        notes=tuple(
-            _words(schedule, stuck[rank]) if rank in stuck else "is done"
-            for rank in range(schedule.stages)
-        ),
+        notes=tuple(said.get(rank, "is done") for rank in ranks),
         sentences=(*sentences, (None, last)),
-        awaited=tuple(
-            step.message.kind if isinstance(step := stuck.get(rank), Send | Recv) else ""
-            for rank in range(schedule.stages)
-        ),
+        awaited=tuple(stuck[rank].message.kind if rank in stuck else "" for rank in ranks),
     )
 
 
@@ -78,7 +74,7 @@ def _meet(
     heads, clocks = [0] * len(rows), [0.0] * len(rows)
     spans: list[list[tuple[float, float]]] = [[] for _ in rows]
 
-    def talk(rank: int) -> Send | Recv | None:
+    def talk(rank: int) -> Talk | None:
         """The communication a rank comes to, after running what stands before it."""
         while heads[rank] < len(rows[rank]):
             step = rows[rank][heads[rank]]
@@ -95,8 +91,8 @@ def _meet(
         rank = to_try.pop()
         if (step := talk(rank)) is None:
             continue
-        other = step.message.target if isinstance(step, Send) else step.message.source
-        if (answer := talk(other)) is not None and _matches(answer, step):
+        other = _other_side(step)
+        if _matches(talk(other), step):
             clocks[rank] = clocks[other] = max(clocks[rank], clocks[other]) + costs.message
             heads[rank] += 1
             heads[other] += 1
@@ -123,28 +119,35 @@ def _durations(schedule: Schedule, costs: Costs) -> dict[tuple[int, Op], float]:
     return found
 
 
-def _matches(answer: object, step: Send | Recv) -> bool:
-    """True for the other side of a communication."""
-    other = Recv if isinstance(step, Send) else Send
-    return isinstance(answer, other) and answer.message == step.message
+def _other_side(step: Talk) -> int:
+    """The rank at the other end of a communication."""
+    return step.message.target if isinstance(step, Send) else step.message.source
 
 
-def _own_op(schedule: Schedule, message: Message, sends: bool) -> Op:
-    piece = message.piece_from if sends else message.piece_to
-    return Op(message.kind, message.micro_batch, schedule.layout.place_of(piece)[1])
+def _answer(step: Talk) -> Talk:
+    """What the other side does for it."""
+    return Recv(step.message) if isinstance(step, Send) else Send(step.message)
 
 
-def _ghost(schedule: Schedule, rank: int, place: int, step: object) -> Ghost:
-    assert isinstance(step, Send | Recv)
-    op = _own_op(schedule, step.message, isinstance(step, Send))
+def _matches(step: object, awaited: Talk) -> bool:
+    return type(step) is type(_answer(awaited)) and step == _answer(awaited)
+
+
+def _own_op(schedule: Schedule, step: Talk) -> Op:
+    """The operation whose result is sent, or whose input is received."""
+    m = step.message
+    piece = m.piece_from if isinstance(step, Send) else m.piece_to
+    return Op(m.kind, m.micro_batch, schedule.layout.place_of(piece)[1])
+
+
+def _ghost(schedule: Schedule, rank: int, place: int, step: Talk) -> Ghost:
+    op = _own_op(schedule, step)
     return Ghost(rank, place, op, f"{'send' if isinstance(step, Send) else 'receive'} {op}")
 
 
-def _words(schedule: Schedule, step: object) -> str:
+def _words(schedule: Schedule, step: Talk) -> str:
     """What a rank is stuck in."""
-    assert isinstance(step, Send | Recv)
-    m, sends = step.message, isinstance(step, Send)
-    op = _own_op(schedule, m, sends)
-    if sends:
-        return f"is sending the result of its {op} to rank {m.target}"
-    return f"waits to receive the input of its {op} from rank {m.source}"
+    op, other = _own_op(schedule, step), _other_side(step)
+    if isinstance(step, Send):
+        return f"is sending the result of its {op} to rank {other}"
+    return f"waits to receive the input of its {op} from rank {other}"

@@ -125,8 +125,13 @@ def place(found: Sequence[Block], across: float) -> list[tuple[float, int]]:
     return places
 
 
-def legend(timelines: Sequence[Timeline]) -> list[tuple[str, dict[str, Any], str]]:
-    """Entries of the legend: (swatch, its style, words), in the order of the widget's."""
+def legend(
+    timelines: Sequence[Timeline], *, apart: bool = False
+) -> list[tuple[str, dict[str, Any], str]]:
+    """Entries of the legend: (swatch, its style, words), in the order of the widget's.
+
+    `apart` says that the timelines stand under each other instead of being laid over each other.
+    """
     kinds = {k for k, code in CODE.items() if any(np.any(t.kind == code) for t in timelines)}
     backward = "backward (input gradient)" if "W" in kinds else "backward (whole)"
     text = {"F": "forward", "B": backward, "W": "weight gradient", "U": "optimizer step"}
@@ -149,7 +154,7 @@ def legend(timelines: Sequence[Timeline]) -> list[tuple[str, dict[str, Any], str
         keys.append(("", edge, "outlined: simulated"))
     if False in styles:
         keys.append(("", {"facecolor": INK}, "filled: measured"))
-    if len(timelines) > 1:
+    if len(timelines) > 1 and not apart:
         keys.append(("", {"facecolor": INK, "alpha": 0.3}, "shaded: where they differ"))
     return keys
 
@@ -161,7 +166,7 @@ def draw_table(card: Card, top: float, rows: Sequence[Sequence[str]]) -> None:
     for line, row in enumerate(rows):
         y, x = top + ROW * (line + 0.5), MARGIN
         if line:
-            card.box(MARGIN, top + ROW * line, sum(widths) - 18, 0.6, facecolor=LINE, linewidth=0)
+            card.box(MARGIN, top + ROW * line, sum(widths) - 18, 0.8, facecolor=LINE, linewidth=0)
         for column, (string, width) in enumerate(zip(row, widths, strict=True)):
             weight = "bold" if line == 0 else "normal"
             colour = SOFT if line == 0 and column != 1 else INK

@@ -97,18 +97,20 @@ class Chart {
   // -- geometry ------------------------------------------------------------------------------
 
   layout() {
-    const d = this.d, { rows, lines } = d.meta, two = d.of > 1, ctx = this.ctx;
-    this.bar = clamp(Math.floor(420 / d.lanes) - 4, 6, two ? 20 : 26);
+    const d = this.d, { rows, lines, groups } = d.meta, two = d.of > 1, ctx = this.ctx;
+    this.bar = groups ? clamp(Math.floor(800 / d.lanes) - 4, 6, 16)
+      : clamp(Math.floor(420 / d.lanes) - 4, 6, two ? 20 : 26);
     this.mid = two ? clamp(Math.round(this.bar / 2.2), 3, 9) : 0;
-    const gap = Math.max(this.bar > 12 ? (two ? 12 : 8) : 3, this.spread);
-    const many = new Set(rows.map((row) => row[0])).size > 1;
+    const gap = Math.max(this.bar > 12 ? (two ? 12 : groups ? 4 : 8) : 3, this.spread);
+    const many = groups || new Set(rows.map((row) => row[0])).size > 1;
     let y = Math.max(two ? 20 : 6, this.room);
     this.y = [];
     this.heads = [];
     rows.forEach(([replica], r) => {
       if (many && (r === 0 || rows[r - 1][0] !== replica)) {
-        this.heads.push([`replica ${replica}`, y + 10]);
-        y += 16;
+        if (r && groups) y += 10;
+        this.heads.push([groups ? groups[replica].title : `replica ${replica}`, y + 10]);
+        y += groups ? 21 : 16;
       }
       for (let t = 0; t < d.of; t++) this.y.push(y + t * (this.bar + this.mid));
       y += d.of * this.bar + (d.of - 1) * this.mid + gap;

@@ -19,6 +19,8 @@ function unpack(meta, raw) {
     needs: take(Int32Array, n), twin: take(Int32Array, n), count: take(Int32Array, h),
     wait: take(Float32Array, n), kind: take(Uint8Array, n), chunk: take(Uint8Array, n) };
   d.of = meta.lines.length;
+  // What is drawn in a lane: one of the timelines laid over each other, or of those in a stack.
+  d.line = (lane) => (meta.groups ? meta.groups[meta.rows[lane][0]] : meta.lines[lane % d.of]);
   d.lanes = meta.rows.length * d.of;
   d.first = new Int32Array(d.lanes + 1);
   for (let i = 0; i < n; i++) d.first[d.lane[i] + 1]++;

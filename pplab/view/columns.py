@@ -89,12 +89,12 @@ def zero_of(timelines: Sequence[Timeline]) -> float:
 def columns(timelines: Sequence[Timeline], rows: list[Row]) -> Arrays:
     """The table of spans of a picture, without the memory strip."""
     zero, of = zero_of(timelines), len(timelines)
-    table = _stack([_columns(t, rows, index, of, zero) for index, t in enumerate(timelines)])
+    table = joined([columns_of(t, rows, index, of, zero) for index, t in enumerate(timelines)])
     table["twin"] = _twins(table, of)
     return table
 
 
-def _columns(t: Timeline, rows: list[Row], index: int, of: int, zero: float) -> Arrays:
+def columns_of(t: Timeline, rows: list[Row], index: int, of: int, zero: float) -> Arrays:
     """The columns of timeline `index`."""
     number = {row: i for i, row in enumerate(rows)}
     replicas = np.array(t.replicas, dtype=int)
@@ -120,7 +120,7 @@ def _columns(t: Timeline, rows: list[Row], index: int, of: int, zero: float) -> 
     return {name: column[order] for name, column in table.items()}
 
 
-def _stack(parts: list[Arrays]) -> Arrays:
+def joined(parts: list[Arrays]) -> Arrays:
     """Columns of several timelines below each other, in order of lanes, `needs` renumbered."""
     offset = 0
     for part in parts:

@@ -1,22 +1,17 @@
-"""The schedule explorer: turn a slider, and the real simulator draws the schedule again.
-
-The page sends one question at a time and keeps only the latest wish while it waits, so a drag
-never piles up work in the kernel.
-"""
+"""The schedule explorer: turn a slider, and the real simulator draws the schedule again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-import anywidget
-import traitlets
 
 from pplab.core.costs import Costs
 from pplab.core.schedule import Schedule, ScheduleMaker
 from pplab.core.timeline import Timeline
 from pplab.view import assets, static, words
+from pplab.view.answers import Answers
 from pplab.view.columns import pack
+from pplab.view.scores import Makers, named
 from pplab.view.show import bundle
 
 #: Least, most and step of each slider.
@@ -26,10 +21,9 @@ RANGES: dict[str, tuple[float, float, float]] = {
     "backward": (0.5, 4, 0.5),
     "link": (0, 2, 0.1),
 }
-Makers = ScheduleMaker | Iterable[ScheduleMaker] | Mapping[str, ScheduleMaker]
 
 
-class ScheduleExplorer(anywidget.AnyWidget):
+class ScheduleExplorer(Answers):
     """Sliders for stages, micro-batches, backward : forward and link cost over a live timeline.
 
     A forward pass of one micro-batch through one rank costs 1; with several chunks on a rank each
@@ -37,45 +31,26 @@ class ScheduleExplorer(anywidget.AnyWidget):
     None when the schedule cannot run with these numbers.
     """
 
-    _esm = assets.module(*assets.PICTURE, "explorer.js", render="return explore(model, el);")
+    _esm = assets.module(
+        *assets.PICTURE, "controls.js", "explorer.js", render="return explore(model, el);"
+    )
     _css = assets.style("timeline.css")
-    meta = traitlets.Dict().tag(sync=True)
-    spans = traitlets.Bytes(b"").tag(sync=True)
-    rev = traitlets.Int(0).tag(sync=True)
-    params = traitlets.Dict().tag(sync=True)
-    #: Number of the question that `params` answers.
-    seq = traitlets.Int(0).tag(sync=True)
-    choices = traitlets.List().tag(sync=True)
-    ranges = traitlets.Dict(RANGES).tag(sync=True)
 
     def __init__(self, schedules: Mapping[str, ScheduleMaker], **params: Any) -> None:
-        super().__init__()
+        super().__init__(choices=list(schedules), ranges=RANGES)
         self._schedules = dict(schedules)
-        self.choices = list(self._schedules)
         self.timeline: Timeline | None = None
-        self.on_msg(self._asked)
         self.show(**params)
 
-    def show(self, **params: Any) -> None:
-        """Change some of schedule, stages, micro_batches, backward and link, and redraw."""
-        self._draw({**self.params, **params}, self.seq)
-
-    def _asked(self, _: Any, wish: Mapping[str, Any], __: Any) -> None:
-        if "seq" in wish:  # the rest only keeps the connection awake (see explorer.js)
-            self._draw({key: wish[key] for key in ("schedule", *RANGES)}, int(wish["seq"]))
-
-    def _draw(self, params: dict[str, Any], seq: int) -> None:
+    def _answer(self, params: dict[str, Any]) -> tuple[dict[str, Any], bytes, dict[str, Any]]:
         whole = {"stages": int(params["stages"]), "micro_batches": int(params["micro_batches"])}
         params = {**params, **whole}
         self.timeline, problems = _simulate(self._schedules[params["schedule"]], params)
-        if self.timeline is not None:
-            meta, spans = pack([self.timeline])
-            meta |= {"facts": facts(self.timeline), "text": static.text(self.timeline)}
-        else:
-            meta, spans = {"lines": [], "problems": problems, "text": " ".join(problems)}, b""
-        with self.hold_sync():
-            self.meta, self.spans, self.params = meta, spans, params
-            self.seq, self.rev = seq, self.rev + 1
+        if self.timeline is None:
+            return {"lines": [], "problems": problems, "text": " ".join(problems)}, b"", params
+        meta, spans = pack([self.timeline])
+        meta |= {"facts": facts(self.timeline), "text": static.text(self.timeline)}
+        return meta, spans, params
 
     def __str__(self) -> str:
         if self.timeline is None:
@@ -101,10 +76,11 @@ def explore(
 ) -> ScheduleExplorer:
     """The schedule explorer, for one schedule or several, by default the published ones.
 
-    `backward` and `link` are in forward passes of one rank; `schedule` names the one to begin with.
-    Raises ValueError when a number lies outside its slider or the name is unknown.
+    Schedules are makers or short names ("1f1b", "zb-h1"). `backward` and `link` are in forward
+    passes of one rank; `schedule` names the one to begin with. Raises ValueError when a number
+    lies outside its slider or a name is unknown.
     """
-    makers = _named(schedules)
+    makers = named(schedules)
     given = {"stages": stages, "micro_batches": micro_batches, "backward": backward, "link": link}
     for name, value in given.items():
         low, high, _ = RANGES[name]
@@ -131,23 +107,6 @@ def facts(timeline: Timeline) -> list[tuple[str, str]]:
         ),
         (str(peaks[rank]), f"peak activations {pieces}, rank {rank}"),
     ]
-
-
-def _named(schedules: Makers | None) -> dict[str, ScheduleMaker]:
-    if schedules is None:
-        from pplab.core import schedules as published
-
-        found = (getattr(published, name) for name in published.__all__)
-        schedules = [maker for maker in found if isinstance(maker, ScheduleMaker)]
-    if isinstance(schedules, ScheduleMaker):
-        schedules = [schedules]
-    if isinstance(schedules, Mapping):
-        makers = dict(schedules)
-    else:
-        makers = {maker.name: maker for maker in schedules}
-    if not makers:
-        raise ValueError("give at least one schedule to explore")
-    return makers
 
 
 def _simulate(maker: ScheduleMaker, params: Mapping[str, Any]) -> tuple[Timeline | None, list[str]]:

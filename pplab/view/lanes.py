@@ -61,13 +61,16 @@ class Grid:
         return self.top(len(self.rows) - 1, self.of - 1) + self.bar
 
 
-def draw_lanes(ax: Axes, timelines: Sequence[Timeline], grid: Grid, pixels: float) -> bool:
-    """All lanes of some timelines; `pixels` is the width of the axes on screen.
+def draw_lanes(
+    ax: Axes, timelines: Sequence[Timeline], grid: Grid, pixels: float, until: float = 0.0
+) -> bool:
+    """All lanes of some timelines; `pixels` is the width of the axes on screen, which end where
+    the timelines do, or at `until` if that is later.
 
     Returns True when some lane has more operations than pixels, so that shares were drawn.
     """
     table = columns(timelines, grid.rows)
-    longest = float(table["end"].max(initial=0.0)) or 1.0
+    longest = float(table["end"].max(initial=until)) or 1.0
     ax.set_xlim(0, longest * 1.005)
     ax.set_ylim(grid.height, 0)
     per, piled = pixels / (longest * 1.005), False

@@ -106,7 +106,7 @@ def middle(timeline: Timeline) -> float:
     if not len(starts):
         return 0.0
     half = float(starts[0] + starts[-1]) / 2
-    return float(starts[min(np.searchsorted(starts, half), len(starts) - 1)])
+    return float(starts[min(int(np.searchsorted(starts, half)), len(starts) - 1)])
 
 
 def _rank_now(table: Arrays, lane: int, time: float, rows: list[tuple[int, int]]) -> RankNow:
@@ -138,7 +138,8 @@ def _rank_now(table: Arrays, lane: int, time: float, rows: list[tuple[int, int]]
     elif follows is not None:
         doing, j = "idle", int(mine[follows])
         awaited = maker_of(j) if table["wait"][j] > 0 else None
-        if awaited and time >= start[follows] - table["wait"][j]:
+        # A little more than the wait: the page has it as a float32.
+        if awaited and time >= start[follows] - table["wait"][j] * 1.000001:
             doing = _waits(table, j, awaited, time)
         else:
             awaited = None
@@ -181,7 +182,7 @@ def _held(
         if op.kind == "F" and begin <= time:
             held[name] = op
         elif op.kind == "B" and stop <= time and name in split:
-            pending[name] = op
+            pending[name] = held[name]
         elif op.kind in "BW" and stop <= time:
             held.pop(name, None)
             pending.pop(name, None)

@@ -27,7 +27,7 @@ function moment(d, lane, time) {
   if (found.run < 0 && other >= 0) {
     if (d.kind[other] === WAIT) found.waits = d.needs[other];
   } else if (found.run < 0 && next >= 0 && d.wait[next] > 0 && d.needs[next] >= 0
-    && at >= d.start[next] - d.wait[next]) found.waits = next;
+    && at >= d.start[next] - d.wait[next] * 1.000001) found.waits = next;
   return found;
 }
 
@@ -86,6 +86,7 @@ function player(model, root) {
     const late = new Set(found.held.filter((i) => names.has(d.micro[i] * 256 + d.chunk[i])));
     for (const run of runs(d, found.held, late)) {
       const only = late.has(run[0]);
+      cell.append(" ");
       make("span", only ? "chip pp-late" : "chip", cell, (only ? "W" : "") + runName(d, run));
     }
   };

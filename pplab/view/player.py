@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import traitlets
 
 from pplab.core.ops import USEFUL
 from pplab.core.schedule import Schedule

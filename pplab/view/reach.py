@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -17,10 +18,9 @@ import numpy as np
 from pplab.core.costs import Costs
 from pplab.core.graph import Graph
 from pplab.core.ops import CODE, Op
-from pplab.core.schedule import Problem, Schedule
+from pplab.core.schedule import Schedule
 from pplab.core.simulate import times
 from pplab.core.timeline import Timeline
-
 
 #: What of a note the picture says already.
 _BRIEF = re.compile(
@@ -65,6 +65,11 @@ class Reach:
     sentences: tuple[tuple[int | None, str], ...] = ()
     #: Kind of the operation each rank waits for when it stops, "" when it does not wait.
     awaited: tuple[str, ...] = field(default=())
+
+    @property
+    def stuck(self) -> bool:
+        """True when something keeps the schedule from running to its end, or from running well."""
+        return self.headline != "Runs"
 
     def columns(self) -> list[tuple[Ghost, int, int]]:
         """(ghost, column, operations left out before it): ghosts of a rank stand side by side."""
@@ -115,8 +120,9 @@ def reach(schedule: Schedule, costs: Costs | None = None) -> Reach:
         if len(problems) > len(sentences):
             sentences.append((None, f"And {len(problems) - len(sentences)} more."))
     total = sum(map(len, schedule.ops))
+    invalid = "Cannot run" if sum(done) < total else "Not valid"
     return Reach(
-        headline="Deadlock" if cycle else "Cannot run" if problems else "Runs",
+        headline="Deadlock" if cycle else invalid if problems else "Runs",
         caption=f"{sum(done)} of {total} operations run",
         timeline=timeline,
         ghosts=tuple(sorted(ghosts.values(), key=lambda g: (g.rank, g.place))),
@@ -201,10 +207,10 @@ def _run(schedule: Schedule) -> list[_Stop]:
 
 def _fault(schedule: Schedule, op: Op, ran: set[Op], blamed: bool) -> str:
     """What is wrong with an operation by itself, after those its rank `ran`; "" for nothing."""
-    numbers = isinstance(op.micro_batch, int | np.integer) and isinstance(op.chunk, int)
+    numbers = isinstance(op.micro_batch, Integral) and isinstance(op.chunk, Integral)
     if op.kind not in "FBWU" or not numbers:
         return f"meets {op}, which is no operation of a schedule"
-    known = op.kind == "U" or 0 <= op.micro_batch
+    known = op.kind == "U" or op.micro_batch >= 0
     if not (known and op.micro_batch < schedule.micro_batches and 0 <= op.chunk < schedule.chunks):
         return f"meets {op}, which does not exist"
     if op in ran:
@@ -244,5 +250,3 @@ def timeline_of(
     }
     about = {"source": "simulated", "schedule": schedule.name, "unit": unit}
     return Timeline.of(columns, layout=schedule.layout, **about)  # type: ignore[arg-type]
-
-

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pplab.core.costs import Costs
 from pplab.core.schedule import Schedule, ScheduleMaker
 from pplab.core.schedules import SCHEDULES
-from pplab.core.schedules.weights import versions_held
+from pplab.core.schedules.weights import staleness, versions_held
 from pplab.core.timeline import Timeline
 
 Makers = str | ScheduleMaker | Iterable[str | ScheduleMaker] | Mapping[str, ScheduleMaker]
@@ -43,8 +43,10 @@ class Numbers:
 
     def costs(self, chunks: int = 1) -> Costs:
         """Costs of one chunk when a stage is cut into `chunks`."""
-        times = (x / chunks for x in (self.forward, self.backward, self.weight))
-        return Costs(*times, latency=self.link)
+        forward, backward, weight = (
+            time / chunks for time in (self.forward, self.backward, self.weight)
+        )
+        return Costs(forward, backward, weight, latency=self.link)
 
     def __str__(self) -> str:
         split = f"{self.forward:g} : {self.backward - self.weight:g} : {self.weight:g}"
@@ -63,7 +65,8 @@ class Score:
     rank takes for its own part of a step, which counts when the next step may begin on some ranks
     while others still run. bubble: idle share of the step. stream: gradients are those of older
     weights. peak: most activations of a whole stage that a rank holds at once. versions: most
-    versions of its weights that it holds. split: B and W are apart.
+    versions of its weights that it holds. split: B and W are apart. stale: how many updates old a
+    gradient is at most when it is applied.
     """
 
     name: str
@@ -77,6 +80,17 @@ class Score:
     versions: int = 0
     messages: int = 0
     split: bool = False
+    chunks: int = 1
+    stale: int = 0
+
+    @property
+    def runs(self) -> bool:
+        """True when the schedule can run with these numbers."""
+        return self.timeline is not None
+
+    def fits(self, cap: float | None) -> bool:
+        """True when no rank ever holds more than `cap` activations of a stage."""
+        return self.runs and (cap is None or self.peak <= cap + 1e-9)
 
 
 def score(maker: ScheduleMaker, numbers: Numbers, name: str = "") -> Score:
@@ -85,30 +99,39 @@ def score(maker: ScheduleMaker, numbers: Numbers, name: str = "") -> Score:
     plan, problem = build(maker, numbers)
     if plan is None:
         return Score(name, problem)
-    t = plan.simulate(numbers.costs(plan.chunks))
+    costs = numbers.costs(plan.chunks)
+    t = plan.simulate(costs)
     step, bubble, span = t.step_time, t.bubble, float(t.measures.useful_span.max())
-    stream = any(op.kind == "U" for op in plan.ops[0][:-1])
-    measured = plan
-    if stream:  # a stretch long enough to show what goes on for ever
-        longer = replace(numbers, micro_batches=max(numbers.micro_batches, 4 * numbers.stages))
-        measured = build(maker, longer)[0] or plan
-        full = measured.simulate(numbers.costs(plan.chunks)).measures
-        bubble = full.steady_bubble
-        bubble = 0.0 if math.isnan(bubble) or bubble < 1e-9 else bubble
+    stretch, measures = _stream(maker, plan, numbers), t.measures
+    if stretch:
+        measures = stretch.simulate(costs).measures
+        bubble = max(0.0, measures.steady_bubble) if measures.steady_bubble > 1e-9 else 0.0
         span = step = float(t.measures.busy.max()) / (1 - bubble)
-    peaks = measured.simulate(numbers.costs(plan.chunks)).measures.peak_in_flight()
     return Score(
         name=name,
         timeline=t,
         step=step,
         span=span,
         bubble=bubble,
-        stream=stream,
-        peak=float(peaks.max()) / plan.chunks,
-        versions=max(versions_held(measured)),
+        stream=stretch is not None,
+        peak=float(measures.peak_in_flight().max()) / plan.chunks,
+        versions=max(versions_held(stretch or plan)),
         messages=int(plan.graph.remote.sum()),
         split=plan.splits_backward,
+        chunks=plan.chunks,
+        stale=max(max(row) for row in staleness(stretch or plan)),
     )
+
+
+def _stream(maker: ScheduleMaker, plan: Schedule, numbers: Numbers) -> Schedule | None:
+    """Of a schedule that never flushes, a stretch long enough to show what goes on for ever."""
+    if not any(op.kind == "U" and op.micro_batch >= 0 for op in plan.ops[0]):
+        return None
+    long = replace(numbers, micro_batches=max(numbers.micro_batches, 4 * numbers.stages))
+    stretch, _ = build(maker, long)
+    if stretch is None or not any(op.kind == "U" for op in stretch.ops[0][:-1]):
+        return None
+    return stretch
 
 
 def build(maker: ScheduleMaker, numbers: Numbers) -> tuple[Schedule | None, str]:

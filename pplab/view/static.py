@@ -54,8 +54,8 @@ def png(timelines: Timeline | Sequence[Timeline], **options: Any) -> bytes:
     return png_of(picture(timelines, **options))
 
 
-def png_of(figure: Figure) -> bytes:
-    """A card as a PNG that is small enough for a notebook."""
+def png_of(figure: Figure, large: int = LARGE) -> bytes:
+    """A card as a PNG of a size for notebooks: in fewer colours beyond `large` bytes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
@@ -67,7 +67,7 @@ def png_of(figure: Figure) -> bytes:
         small = image.quantize(count, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         file = io.BytesIO()
         small.save(file, format="png", optimize=True, dpi=(DPI, DPI))
-        if file.tell() < LARGE:
+        if file.tell() < large:
             break
     return file.getvalue()
 

@@ -11,6 +11,7 @@ class Stuck extends Picture {
   layout() {
     this.spread = this.d.meta.arrows.length ? 40 : 10;  // room for arrows and their numbers
     super.layout();
+    if (!this.d.meta.ghosts.length) return;
     const { ctx, c } = this, { ghosts, briefs } = this.d.meta;
     ctx.font = `12px ${c.font}`;
     const wide = (text) => Math.ceil(ctx.measureText(text).width);
@@ -39,6 +40,7 @@ class Stuck extends Picture {
 
   paint() {
     super.paint();
+    if (!this.d.meta.ghosts.length) return;
     const { ctx, d, c } = this, { ghosts, arrows, awaits } = d.meta, left = this.right + 6;
     ctx.fillStyle = blend(c.page, c.ink, 0.06);
     ctx.fillRect(left, this.room - 6, this.panel - 2, this.foot - this.room + 8);
@@ -64,7 +66,7 @@ class Stuck extends Picture {
       ctx.textAlign = "left";
       ctx.fillText(text, x, this.y[rank] + this.bar / 2 + 0.5);
     });
-    for (const arrow of arrows) this.paintArrow(arrow);
+    arrows.map((arrow) => this.paintArrow(arrow)).forEach((badge) => this.paintBadge(badge));
   }
 
   paintGhost([rank, label, kind, column, leftOut, wrong], k) {
@@ -96,6 +98,7 @@ class Stuck extends Picture {
     ctx.stroke();
   }
 
+  // Draws the line and returns where its number belongs, which is drawn over all lines.
   paintArrow([number, a, b]) {
     const { ctx, c } = this, from = this.boxes[a], to = this.boxes[b], down = to.y > from.y;
     const xa = from.x + from.w / 2, xb = to.x + to.w / 2;
@@ -115,7 +118,13 @@ class Stuck extends Picture {
       ctx.lineTo(xb - tip * Math.cos(angle + turn), yb - tip * Math.sin(angle + turn));
     }
     ctx.fill();
-    const far = xa === xb ? 0.4 : 0.23, x = xa + (xb - xa) * far, y = ya + (yb - ya) * far;
+    const far = (xa === xb ? 16 : 10) / Math.abs(yb - ya);
+    return [number, xa + (xb - xa) * far, ya + (yb - ya) * far];
+  }
+
+  paintBadge([number, x, y]) {
+    const { ctx, c } = this;
+    ctx.fillStyle = c.cap;
     ctx.beginPath();
     ctx.arc(x, y, 8.5, 0, 7);
     ctx.fill();

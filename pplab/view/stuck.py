@@ -47,7 +47,7 @@ class StuckView(TimelineView):
         }
 
     def _headline(self) -> dict[str, Any]:
-        if self.reach.headline == "Runs":
+        if not self.reach.stuck:
             return {}
         return {"bubble": self.reach.headline, "caption": self.reach.caption}
 
@@ -60,9 +60,7 @@ class StuckView(TimelineView):
         return png(self.reach)
 
 
-def how_far(
-    schedule: Schedule, *, blocking: bool = False, costs: Costs | None = None
-) -> StuckView:
+def how_far(schedule: Schedule, *, blocking: bool = False, costs: Costs | None = None) -> StuckView:
     """How far each rank of a schedule gets, and where it stops for which reason.
 
     A schedule that cannot run shows what of it can, and a deadlock as a circle of arrows.

@@ -52,6 +52,9 @@ class _Panel:
         for column in range(len(widths)):
             self.lefts.append(self.lefts[-1] + widths[column] + 46)
         self.says = found.briefs()
+        self.width = 0.0
+        if not found.ghosts:
+            return
         self.width = max(
             self.lefts[-1] - 36 if widths else 0.0,
             cards.wide(HEADING, 8.5, "bold") + 18,
@@ -92,6 +95,8 @@ def picture(found: Reach, *, width: float = 8.6) -> Figure:
 
     about = ((words.label(t), 8.5, cards.INK, "normal"),)
     block = cards.Block(found.headline, found.caption, 25, about)
+    if not found.stuck:
+        (block,) = cards.blocks([t], ())
     block.draw(card, cards.MARGIN, cards.MARGIN - 4)
     left = cards.MARGIN + 44
     inside = across - left - panel.width - 2 * cards.MARGIN
@@ -101,8 +106,9 @@ def picture(found: Reach, *, width: float = 8.6) -> Figure:
         card.say(cards.MARGIN, top + grid.pitch * rank + BAR / 2, f"rank {rank}", 8.5)
     static.time_axis(card, ax, [t], (left, top + grid.height, inside))
     edge = left + inside + 4
-    _waits(card, panel, ax, (left, top, inside), edge)
-    _draw_panel(card, panel, edge, top, grid.height)
+    if found.ghosts:
+        _waits(card, panel, ax, (left, top, inside), edge)
+        _draw_panel(card, panel, edge, top, grid.height)
     for line, (number, text, indent) in enumerate(lines):
         y = under + LINE * (line + 0.5)
         if number:
@@ -172,11 +178,12 @@ def _arrow(card: cards.Card, panel: _Panel, arrow: Arrow, edge: float, top: floa
     end = (edge + xb + wb / 2, top + yb + (0 if down else h))
     ends = [(x / card.width, 1 - y / card.height) for x, y in (start, end)]
     for colour, line in ((cards.PAGE, 4.5), (CAP, 1.5)):
-        style = {"arrowstyle": "-|>", "mutation_scale": 9, "shrinkA": 0, "shrinkB": 0}
+        style: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 9}
+        style |= {"shrinkA": 0, "shrinkB": 0}
         patch = FancyArrowPatch(*ends, color=colour, linewidth=line, **style)
         patch.set_transform(card.figure.transFigure)
         card.figure.add_artist(patch)
-    far = 0.4 if xa == xb else 0.23
+    far = (11 if xa == xb else 7) / abs(end[1] - start[1])
     x, y = (a + (b - a) * far for a, b in zip(start, end, strict=True))
     _badge(card, x, y, arrow.number)
 

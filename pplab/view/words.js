@@ -19,12 +19,13 @@ function opName(d, j) {
 
 // What a span is, when it ran and what it waited for, as lines of text.
 function describe(chart, i) {
-  const { d } = chart, { meta } = d, lane = d.lane[i], line = meta.lines[lane % d.of];
+  const { d } = chart, { meta } = d, lane = d.lane[i], line = d.line(lane);
   const [replica, rank] = meta.rows[Math.floor(lane / d.of)], kind = d.kind[i];
   const name = (j) => opName(d, j);
   const rankOf = (j) => meta.rows[Math.floor(d.lane[j] / d.of)][1];
   const of = (j) => `${name(j)} of ${rankOf(j) === rank ? "this rank" : "rank " + rankOf(j)}`;
-  const where = `rank ${rank}` + (meta.rows[meta.rows.length - 1][0] ? `, replica ${replica}` : "");
+  const many = !meta.groups && meta.rows[meta.rows.length - 1][0];
+  const where = `rank ${rank}` + (many ? `, replica ${replica}` : "");
   const lines = [`${name(i)}: ${KIND_WORDS[kind]}`
     + (d.micro[i] < 0 ? "" : `, micro-batch ${d.micro[i]}`)
     + (meta.chunks > 1 && kind < 3 ? `, chunk ${d.chunk[i]}` : ""),
@@ -51,7 +52,7 @@ function describe(chart, i) {
 
 function describeIdle(chart, { lane, time }) {
   const { d } = chart, [, rank] = d.meta.rows[Math.floor(lane / d.of)];
-  const line = d.meta.lines[lane % d.of], high = d.first[lane + 1];
+  const line = d.line(lane), high = d.first[lane + 1];
   if (!line.windows.some(([a, b]) => time >= a && time <= b)) return null;
   let next = lower(d.start, time, d.first[lane], high);
   while (next < high && d.kind[next] >= SOLID) next++;
@@ -73,6 +74,7 @@ function describeIdle(chart, { lane, time }) {
 
 function header(head, meta) {
   head.replaceChildren();
+  if (meta.groups) return;
   meta.lines.forEach((line, t) => {
     const box = make("div", "one" + (t === meta.lines.length - 1 ? " pp-main" : ""), head);
     const big = make("div", "big", box);
@@ -106,7 +108,7 @@ function legend(box, meta) {
     mark.style.setProperty("--pp-d", meta.work.B);
     node.append(text);
   };
-  const whole = meta.split ? "backward (input gradient only)" : "backward (whole)";
+  const whole = meta.whole ? meta.whole : meta.split ? "backward (input gradient only)" : "backward (whole)";
   const text = { F: "forward", B: whole, W: "weight gradient", U: "optimizer step" };
   for (const k of "FBWU") if (meta.kinds.includes(k)) item("work", text[k], meta.work[k], k);
   if (meta.chunks > 1) item("light", "lighter: later chunk of the rank", meta.work.F);

@@ -1,4 +1,4 @@
-"""The batch triangle against the installed DeepSpeed's own config class, and what follows from it."""
+"""The batch triangle against the installed DeepSpeed's own config class, and what follows."""
 
 import pytest
 from hypothesis import given, settings

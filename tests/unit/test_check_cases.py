@@ -124,7 +124,8 @@ CASES = [
     Case("A42", SMALL, {"stages": 4, "layers": 3}, "empty-stages", "error"),
     Case("A42b", SMALL, {"stages": 4, "layers": 5, "version": "0.10.3"}, "version-bug", "risky"),
     Case("A43", zero(1), {"ranks": 2, "stages": 2, "partition": "type:embed",
-         "model": profile(("Embedding", 100), ("Softmax", 0))}, "stage-without-parameters", "error"),
+         "model": profile(("Embedding", 100), ("Softmax", 0))}, "stage-without-parameters",
+         "error"),
     Case("A44", zero(1, **BF16), {"ranks": 8, "stages": 8,
          "model": profile(("Embedding", 1245), *[("Block", 805)] * 6, ("EmbeddingOut", 1245))},
          "stage-only-embedding", "risky"),
@@ -168,7 +169,7 @@ CASES = [
          "accumulation-dtype", "error", "data_types.grad_accum_dtype"),
     Case("A80", zero(0, **BF16), {"stages": 2}, "accumulation-dtype"),
     # A11 memory
-    Case("A82", batch(micro=1, gas=2), {"ranks": 64, "stages": 8, "tensor": 1}, "few-micro-batches"),
+    Case("A82", batch(micro=1, gas=2), {"ranks": 64, "stages": 8}, "few-micro-batches"),
     Case("A84", SMALL, {"stages": 4, "version": "0.8.1"}, "version-bug"),
     Case("A85", batch(micro=1, gas=2), {"stages": 4}, "few-micro-batches"),
     Case("A87", SMALL, {"stages": 4, "schedule": "zb-v", "chunks": 2}, "folded-schedule"),

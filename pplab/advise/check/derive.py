@@ -152,8 +152,8 @@ def derive(root: Path) -> dict[str, Any]:
         for section, places in PLAIN_SECTIONS.items()
     }
     plain |= {s: sorted(map(source.constant, names)) for s, names in BY_CONSTANT.items()}
-    names = source.tree("runtime/config.py")
-    listed = assigned(names, "DEEPSPEED_OPTIMIZERS")
+    listed = assigned(source.tree("runtime/config.py"), "DEEPSPEED_OPTIMIZERS")
+    own = [e.id for e in getattr(listed, "elts", []) if isinstance(e, ast.Name)]
     return {
         "version": version[1] if version else "",
         "top": sorted(top),
@@ -167,7 +167,7 @@ def derive(root: Path) -> dict[str, Any]:
             for name, key in sorted(source.constants.items())
             if key in top and name + "_DEFAULT" in source.constants
         },
-        "optimizers": sorted(source.constant(e.id) for e in listed.elts),  # type: ignore[attr-defined]
+        "optimizers": sorted(map(source.constant, own)),
         "optimizer_arguments": {
             name: sorted({a for place in places for a in source.arguments(*place)[0]})
             for name, places in OPTIMIZERS.items()
@@ -249,11 +249,15 @@ def _field(
 
 
 def _type(text: str, classes: dict[str, ast.ClassDef], aliases: dict[str, ast.expr]) -> Any:
-    """A type's short form: "bool", "int", ..., {"model": name}, {"one of": values} or "any"."""
+    """A type's short form: "bool", ..., {"model": name}, {"one of": [...]}, {"list of": type}."""
     simple = {"bool": "bool", "int": "int", "float": "float", "str": "str", "Path": "str"}
     if text in simple:
         return simple[text]
-    if text.lower().startswith("list"):
+    items = re.fullmatch(r"[Ll]ist\[(.*)\]", text)
+    if items:
+        inner = ast.unparse(aliases[items[1]]) if items[1] in aliases else items[1]
+        return {"list of": _type(inner, classes, aliases)}
+    if text == "list":
         return "list"
     if text.lower().startswith("dict"):
         return "dict"

@@ -74,12 +74,20 @@ def apply(config: dict[str, Any], edits: Iterable[Edit]) -> dict[str, Any]:
             holder[name] = copy.deepcopy(edit.value)
         elif edit.kind == "remove":
             holder.pop(name, None)
+            _drop_empty(new, edit.path)
         elif name in holder:
             value = holder.pop(name)
+            _drop_empty(new, edit.path)
             target = _holder(new, edit.value, create=True)
             if target is not None:
                 target.setdefault(edit.value[-1], value)
     return new
+
+
+def _drop_empty(config: dict[str, Any], path: Path) -> None:
+    """Remove a top-level section that an edit has emptied."""
+    if len(path) == 2 and config.get(path[0]) == {}:
+        del config[path[0]]
 
 
 def _holder(config: dict[str, Any], path: Path, create: bool) -> dict[str, Any] | None:

@@ -65,8 +65,12 @@ class Job:
         return value if isinstance(value, dict) else {}
 
     def enabled(self, section: str) -> bool:
-        """Whether a section's "enabled" is on; "auto" counts as off, as DeepSpeed drops it."""
-        value = self.section(section).get("enabled", False)
+        """Whether a section's "enabled" is on."""
+        return self.switched_on(section, "enabled")
+
+    def switched_on(self, section: str, key: str) -> bool:
+        """Whether a boolean is on; "auto" counts as off, as DeepSpeed drops it."""
+        value = self.section(section).get(key, False)
         return value != "auto" and isinstance(value, (bool, int, float, str)) and truth(value)
 
     def finding(

@@ -8,6 +8,7 @@ is dropped with its key (``runtime/config_utils.py:50``), and null is taken only
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -25,6 +26,8 @@ def refusal(value: Any, about: dict[str, Any]) -> str:
         return "" if about.get("optional") or kind == "any" else f"must be {_noun(kind)}, not null"
     if isinstance(kind, dict) and "model" in kind:
         return "" if isinstance(value, dict) else f"must be a section {{...}}, not {shown(value)}"
+    if isinstance(kind, dict) and "list of" in kind:
+        return _items(value, kind["list of"])
     if isinstance(kind, dict):
         return _choice(value, kind["one of"])
     number: float | None = None
@@ -48,6 +51,13 @@ def refusal(value: Any, about: dict[str, Any]) -> str:
     if not taken:
         return f"must be {_noun(kind)}, not {shown(value)}"
     return _bounds(number, about) if number is not None else ""
+
+
+def _items(value: Any, kind: Any) -> str:
+    if not isinstance(value, list):
+        return f"must be a list, not {shown(value)}"
+    bad = next((why for item in value if (why := refusal(item, {"type": kind}))), "")
+    return f"is a list, and an item {bad}" if bad else ""
 
 
 def _bounds(number: float, about: dict[str, Any]) -> str:
@@ -94,9 +104,10 @@ def whole(value: Any) -> int | None:
     if isinstance(value, str):
         text = value.strip()
         sign = text[1:] if text[:1] in "+-" else text
-        head, _, tail = sign.partition(".")
+        head, dot, tail = sign.partition(".")
         digits = head.replace("_", "")
-        if head.isascii() and digits.isdigit() and set(tail) <= {"0"}:
+        zeros = not dot or (tail and set(tail) == {"0"})
+        if head.isascii() and digits.isdigit() and zeros:
             return int(text.partition(".")[0].replace("_", ""))
     return None
 
@@ -118,9 +129,10 @@ def shown(value: Any) -> str:
     words = {True: "true", False: "false", None: "null"}
     if isinstance(value, bool) or value is None:
         return words[value]
-    text = f'"{value}"' if isinstance(value, str) else str(value)
-    if isinstance(value, (dict, list)):
-        text = ("a section " if isinstance(value, dict) else "a list ") + text
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        text = str(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -134,5 +146,5 @@ def _noun(kind: Any) -> str:
         "dict": "a section {...}",
     }
     if isinstance(kind, dict):
-        return "a section {...}" if "model" in kind else f"one of {kind['one of']}"
+        return "a section {...}" if "model" in kind else "a list" if "list of" in kind else "a word"
     return nouns.get(kind, "something else")

@@ -30,7 +30,7 @@ _TEMPLATE = re.compile(
     r"\$\{[^}]*\}|\{\{[^}]*\}\}|\$\w+|<[A-Za-z][\w \-]*>|%\([^)]*\)s|\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b"
 )
 #: Python's and YAML's way to write what JSON writes otherwise.
-OTHER_WORDS = {"True": "true", "False": "false", "None": "null"}
+OTHER_WORDS = {"True": True, "False": False, "None": None}
 
 
 class ReadError(ValueError):
@@ -47,7 +47,7 @@ class Document:
 
     lines:      path of a key or item -> line
     duplicates: (path, line of the first, line of the second)
-    liberties:  (code, line) for "comment", "comma", "quotes", "bom": each once, at its first place
+    liberties:  line of the first "comment", "comma", "quotes", "words" (True for true) and "bom"
     """
 
     value: Any = None
@@ -168,7 +168,7 @@ class _Parser:
         if depth > DEEPEST:
             raise self.error(f"Sections lie more than {DEEPEST} deep")
         char = self.text[self.at : self.at + 1]
-        if char == "{":
+        if char == "{" and not self.text.startswith("{{", self.at):
             return self.section(path, depth)
         if char == "[":
             return self.list(path, depth)
@@ -190,7 +190,9 @@ class _Parser:
             return {"true": True, "false": False, "null": None}[word]
         key = f' after "{path[-1]}"' if path else ""
         if word in OTHER_WORDS:
-            raise self.error(f"{word} is Python{key}: JSON writes {OTHER_WORDS[word]}")
+            self.liberty("words")
+            self.at += len(word)
+            return OTHER_WORDS[word]
         template = _TEMPLATE.match(self.text, self.at)
         if template:
             raise self.error(

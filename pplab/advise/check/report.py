@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from pplab.advise.check.finding import SEVERITIES, Finding, apply
+from pplab.advise.check.finding import SEVERITIES, Edit, Finding, apply
 
 WORDS = {
     "error": "the job will not start, or stops",
@@ -18,6 +18,11 @@ WORDS = {
 }
 #: Rounds of mending: one repair may make another one possible.
 ROUNDS = 4
+
+
+def _moves(edit: Edit) -> bool:
+    """Whether an edit is something else than a new name in the same section."""
+    return edit.kind != "rename" or edit.path[:-1] != tuple(edit.value)[:-1]
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ class Report:
         config, report = self.config, self
         for _ in range(ROUNDS):
             edits = [edit for finding in report.findings for edit in finding.repair]
+            edits.sort(key=_moves)  # a typo's value goes before one from another section
             new = apply(config, edits)
             if not edits or new == config:
                 break

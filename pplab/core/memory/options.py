@@ -64,11 +64,11 @@ def options(
     recompute: str = "full",
     precision: str = "bf16-fp32",
 ) -> list[Option]:
-    """Every combination that fits, the one with the smallest model-parallel cost first.
+    """Every combination that fits, what communicates least first.
 
     `samples` is the global batch. Tensor parallelism stays inside a node of `per_node` devices.
-    Sorted by tensor-parallel size, then stages, then ZeRO stage: what communicates least comes
-    first. Combinations DeepSpeed refuses are left out.
+    Sorted by offload, ZeRO-2 and 3 last (they communicate at every micro-batch), then by
+    tensor-parallel size, stages and ZeRO stage. Combinations DeepSpeed refuses are left out.
     """
     found = []
     choices = list(offloads)
@@ -95,7 +95,7 @@ def options(
             if memory.fits(device_bytes):
                 found.append(Option(zero, stages, tensor, replicas, gas, memory, offload))
     order = {None: 0, "cpu": 1, "nvme": 2}
-    return sorted(found, key=lambda o: (order[o.offload], o.tensor, o.stages, o.zero))
+    return sorted(found, key=lambda o: (order[o.offload], o.zero >= 2, o.tensor, o.stages, o.zero))
 
 
 def _layouts(

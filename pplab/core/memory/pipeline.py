@@ -2,6 +2,7 @@
 
     rest      = parameters + optimizer states (+ older weight versions) + communication buffers
     backward  = rest + gradients + activations in flight + workspace of one layer
+                (under ZeRO-3 also that layer's whole weights and gradients)
     reduction = rest + gradients + one bucket, where there are replicas to reduce over
     update    = rest + gradients + fp32 copy of the gradient
 
@@ -165,6 +166,7 @@ def pipeline_memory(
     if len(slices) != layout.slices:
         raise ValueError(f"{schedule.name} has {layout.slices} slices, not {len(slices)}")
     kind = precision_of(precision)
+    whole = kind.parameter + kind.gradient
     holdings, versions = in_flight(schedule), versions_held(schedule)
     found = []
     for rank in range(schedule.stages):
@@ -194,7 +196,8 @@ def pipeline_memory(
                 versions=(versions[rank] - 1) * kind.parameter * parameters,
                 in_flight=tuple(holdings[rank][fullest].tolist()),
                 activations=float(ways[fullest]),
-                workspace=max(load.workspace for load in mine),
+                workspace=max(load.workspace for load in mine)
+                + (whole * max(load.largest_layer for load in mine) if zero == 3 else 0.0),
                 buffers=max(_received(slices, number) for number in numbers),
                 bucket=min(bucket, trainable) * kind.gradient if replicas > 1 else 0.0,
             )

@@ -22,6 +22,7 @@ class SliceLoad:
     kept_output: bytes of it that stay on the rank until B (DeepSpeed holds every stage's output;
         with tensor parallelism only the rank's part of it)
     workspace:  bytes on top while one layer runs backward
+    largest_layer: parameters of its largest layer on this rank, which ZeRO-3 puts together
     """
 
     parameters: float
@@ -30,6 +31,7 @@ class SliceLoad:
     kept_output: float = 0.0
     workspace: float = 0.0
     trainable: float | None = None
+    largest_layer: float = 0.0
 
 
 def transformer_slices(
@@ -83,6 +85,10 @@ def transformer_slices(
                 output=0.0 if last else boundary,
                 kept_output=0.0 if last else boundary / tensor,
                 workspace=workspace if layers else 0.0,
+                largest_layer=max(
+                    model.layer_share(tensor) if layers else 0.0,
+                    model.embedding_share(tensor) if first or last else 0.0,
+                ),
             )
         )
     return found
@@ -112,6 +118,7 @@ def profile_slices(profile: Profile, bounds: Sequence[int]) -> list[SliceLoad]:
                 output=output,
                 kept_output=output,
                 trainable=trainable,
+                largest_layer=max((layer.parameters for layer in mine), default=0),
             )
         )
     return found

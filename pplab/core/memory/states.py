@@ -4,6 +4,10 @@ Bytes per parameter (ZeRO, arXiv 1910.02054): mixed-precision Adam keeps 2 for t
 its gradient and K = 12 for the optimizer (fp32 master copy 4, momentum 4, variance 4), 16 in all.
 ZeRO-1 divides the 12 by the number of replicas N, ZeRO-2 the gradient's 2 as well, ZeRO-3 all of
 it. `parameters` is always what *this rank* computes with: its stage and tensor-parallel slice.
+
+One thing DeepSpeed names otherwise: bf16 with ZeRO-0 *and a pipeline* gets the BF16_Optimizer,
+which divides its optimizer states by the replicas, so count it as ``zero=1``
+(``runtime/engine.py:2316``).
 """
 
 from __future__ import annotations

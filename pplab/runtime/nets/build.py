@@ -88,15 +88,20 @@ def equal_bounds(layers: int, slices: int, ends: tuple[int, int] = (0, 0)) -> tu
 
 
 def set_seed(value: Any) -> None:
-    """Seed every generator a layer may draw from.
+    """Seed every generator a layer may draw from while it is built.
 
-    DeepSpeed calls this before every layer of every forward pass (``seed_layers``). Its own default
-    ends in ``torch.manual_seed``, which, as long as CUDA is not in use, formats a stack trace for
-    each accelerator it knows: 2 ms a layer, measured. ints only: Python refuses numpy's.
+    DeepSpeed seeds again before every layer of every forward pass (``seed_layers``). Its own
+    default ends in ``torch.manual_seed``, which, as long as CUDA is not in use, formats a stack
+    trace for each accelerator it knows: 2 ms a layer, measured. ints only: Python refuses numpy's.
     """
+    random.seed(int(value))
+    np.random.seed(int(value) % 2**32)
+    reseed(value)
+
+
+def reseed(value: Any) -> None:
+    """What DeepSpeed calls before every layer of every forward pass: torch's generators only."""
     seed = int(value)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)

@@ -20,6 +20,7 @@ from pplab.advise.check.rules import (
     model,
     optimizer,
     pipeline,
+    plain,
     precision,
     reading,
     resume,
@@ -34,7 +35,7 @@ RULES: tuple[Rule, ...] = tuple(
     rule
     for file in (
         reading, keys, sections, pipeline, batch, layout, zero, precision, optimizer, engine,
-        model, data, launch, boundary, resume, version,
+        plain,        model, data, launch, boundary, resume, version,
     )
     for rule in file.RULES
 )  # fmt: skip

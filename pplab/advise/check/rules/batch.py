@@ -9,7 +9,7 @@ from pplab.advise.check.job import Job
 from pplab.advise.check.lax import shown, whole
 from pplab.core.batch import KEYS, Batch, proposals, resolve
 
-EVIDENCE = ("runtime/config.py:587", "A01", "A02", "A04")
+EVIDENCE = ("runtime/config.py:607", "A01", "A02", "A04")
 
 
 def numbers(job: Job) -> Iterator[Finding]:
@@ -82,13 +82,13 @@ def _missing(job: Job) -> Iterator[Finding]:
             'DeepSpeed stops with "Either train_batch_size or train_micro_batch_size_per_gpu needs '
             'to be provided".',
             'Write "train_micro_batch_size_per_gpu" and "gradient_accumulation_steps".',
-            evidence=("runtime/config.py:645",),
+            evidence=("runtime/config.py:650",),
         )
 
 
 def _broken(job: Job, batch: Batch) -> Finding:
     """The triangle fails for a number of replicas that is known."""
-    key = {"not-positive": _first_bad(batch)}.get(batch.reason, "train_batch_size")
+    key = _first_bad(batch) if batch.reason == "not-positive" else "train_batch_size"
     found = proposals(batch)
     gas = [p for p in found if p.changed[0][0] == "gas" and len(batch.written) == 3]
     repair = [Edit("set", (KEYS["gas"],), gas[0].changed[0][2])] if gas else []

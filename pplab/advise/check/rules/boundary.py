@@ -34,7 +34,7 @@ def tensors(job: Job) -> Iterator[Finding]:
                 f"Item {place} between the stages is no tensor: the engine sends tensors only "
                 "(None and plain numbers end in an assertion or AttributeError).",
                 "Send tensors, and rebuild the rest in the stage that needs it.",
-                evidence=("runtime/pipe/engine.py:960", "A37", "A65"),
+                evidence=("runtime/pipe/engine.py:964", "A37", "A65"),
             )  # fmt: skip
             continue
         name, grad = _called(tensor, place), tensor.get("grad", True)
@@ -47,7 +47,7 @@ def tensors(job: Job) -> Iterator[Finding]:
                 "for each, so the sender waits for a gradient that never comes, or stops at an "
                 "assertion.",
                 "Recompute it in each stage (rotary tables), or send it as integers.",
-                evidence=("runtime/pipe/engine.py:1093", "A38", "A59"),
+                evidence=("runtime/pipe/engine.py:1107", "A38", "A59"),
             )
         if not _float(tensor) and interval and reentrant:
             yield job.finding(

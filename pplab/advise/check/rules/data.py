@@ -58,8 +58,8 @@ def evaluation(job: Job) -> Iterator[Finding]:
     if job.pipeline and micro and other and micro != other:
         yield job.finding(
             "eval-micro-batch", "error", "train_micro_batch_size_per_gpu",
-            f"Evaluation with micro-batches of {other} after training with {micro}: the stages keep "
-            "the receive buffers of training.",
+            f"Evaluation with micro-batches of {other} after training with {micro}: the stages "
+            "keep the receive buffers of training.",
             f"Evaluate with {micro}, or call engine.reset_activation_shape() on all ranks between.",
             evidence=("runtime/pipe/engine.py:316", "A70", "A71"),
         )  # fmt: skip

@@ -30,7 +30,7 @@ def clipping(job: Job) -> Iterator[Finding]:
             "gradient_clipping",
             "In fp32 without ZeRO the norm that decides about clipping is that of stage 0 only.",
             'Use "zero_optimization": {"stage": 1}, or "gradient_clipping": 0.0.',
-            evidence=("runtime/utils.py:391", "facts g4"),
+            evidence=("runtime/utils.py:356", "facts g4"),
         )
 
 
@@ -98,7 +98,7 @@ def values(job: Job) -> Iterator[Finding]:
     for key, default in job.schema.table["defaults"].items():
         value = job.config.get(key)
         if value is None or value == "auto":
-            continue
+            continue  # see ``plain`` for wall_clock_breakdown
         if isinstance(default, bool) and not isinstance(value, bool):
             yield _not_bool(job, key, value)
     for key in ("gradient_clipping", "gradient_predivide_factor"):
@@ -126,19 +126,19 @@ def values(job: Job) -> Iterator[Finding]:
         yield job.finding(
             "wrong-value", "error", "gradient_allreduce_op",
             f'{shown(value)} is not "mean" or "sum": DeepSpeed stops.', 'Write "mean".',
-            evidence=("runtime/config.py:223",),
+            evidence=("runtime/config.py:247",),
         )  # fmt: skip
     elif str(value).lower() == "sum" and job.zero == 3:
         yield job.finding(
             "zero-conflict", "error", "gradient_allreduce_op",
             '"sum" is not supported with ZeRO-3.', 'Write "mean".',
-            evidence=("runtime/config.py:686",),
+            evidence=("runtime/config.py:696",),
         )  # fmt: skip
     if job.pipeline and job.config.get("managed_gradient_accumulation") is False:
         yield job.finding(
             "pipeline-conflict", "error", "managed_gradient_accumulation",
             "false is not supported with a pipeline: DeepSpeed asserts it.", "Remove the key.",
-            evidence=("runtime/engine.py:2031",),
+            evidence=("runtime/engine.py:2034",),
             repair=(Edit("remove", ("managed_gradient_accumulation",)),),
         )  # fmt: skip
 
@@ -181,7 +181,7 @@ def activation_checkpointing(job: Job) -> Iterator[Finding]:
         "This section turns nothing on: its options act only when the script calls "
         f"deepspeed.checkpointing.configure.{more}",
         "Call it, or remove the section.",
-        evidence=("runtime/activation_checkpointing/checkpointing.py:1125", "A31", "claims 2.12"),
+        evidence=("runtime/activation_checkpointing/checkpointing.py:1152", "A31", "claims 2.12"),
     )
 
 

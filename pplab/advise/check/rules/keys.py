@@ -50,7 +50,7 @@ def top_level(job: Job) -> Iterator[Finding]:
                 (key,),
                 f"DeepSpeed {job.schema.version} stops at this key. {removed[key]}",
                 f'Remove "{key}".',
-                evidence=("runtime/config.py:79", "B03", "B16"),
+                evidence=("runtime/config.py:81", "B03", "B16"),
                 repair=(Edit("remove", (key,)),),
             )
         elif key not in job.schema.top and not is_remark(key):
@@ -60,6 +60,8 @@ def top_level(job: Job) -> Iterator[Finding]:
 def _unknown(job: Job, key: str, value: object) -> Iterator[Finding]:
     top, name = job.schema.top, simplify(key)
     near = closest(key, top, cutoff=0.92 if job.framework else 0.8)
+    if near in job.schema.sections and not isinstance(value, dict):
+        near = None  # "data_type": "fp16" is no misspelling of the section data_types
     if near and (simplify(near) == name or not _has_other_meaning(job, name)):
         yield misspelt(job, (key,), near, "DeepSpeed ignores it silently.")
         return

@@ -79,7 +79,7 @@ def schedule(job: Job) -> Iterator[Finding]:
         yield job.finding(
             "few-micro-batches", "error", GAS,
             f"DualPipeV needs at least 2 x {p} micro-batches, not {m}: DeepSpeed asserts it.",
-            f"Set {GAS} to {2 * p} or more.", evidence=("runtime/pipe/dualpipev.py:99",),
+            f"Set {GAS} to {2 * p} or more.", evidence=("runtime/pipe/dualpipev.py:103",),
         )  # fmt: skip
     if name in FOLDED:
         yield job.finding(

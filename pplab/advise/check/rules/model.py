@@ -113,7 +113,7 @@ def stages(job: Job) -> Iterator[Finding]:
             yield job.finding(
                 "partition-method", "error", (), f"{error}.",
                 'Use "parameters", "uniform", or a type:regex that matches your layers.',
-                evidence=("runtime/pipe/module.py:386",),
+                evidence=("runtime/pipe/module.py:418",),
             )  # fmt: skip
             return
     totals = [sum(counts_[a:b]) for a, b in pairwise(bounds)]

@@ -61,7 +61,7 @@ def name(job: Job) -> Iterator[Finding]:
             + ("was removed from DeepSpeed" if dropped else "is no optimizer of DeepSpeed or torch")
             + f": {job.schema.version} stops at it.",
             f'Write "{near}".' if near else f"DeepSpeed has {', '.join(own)}, and torch.optim.",
-            evidence=("runtime/engine.py:2014",),
+            evidence=("runtime/engine.py:2019",),
             repair=(Edit("set", ("optimizer", "type"), near),) if near and not dropped else (),
         )
     for key in section:
@@ -93,7 +93,7 @@ def arguments(job: Job) -> Iterator[Finding]:
             "max-grad-norm", "error", (*path, "max_grad_norm"),
             "max_grad_norm is no argument of an optimizer: DeepSpeed stops with a ValueError.",
             'Write "gradient_clipping" at the top level.',
-            evidence=("runtime/engine.py:2480", "B13"),
+            evidence=("runtime/engine.py:2483", "B13"),
             repair=(repair if free else Edit("remove", (*path, "max_grad_norm")),),
         )  # fmt: skip
     yield from _numbers(job, path, params)
@@ -111,7 +111,7 @@ def arguments(job: Job) -> Iterator[Finding]:
             (*path, key),
             f'{job.get("optimizer.type")} has no argument "{key}": it stops with a TypeError.',
             f'Write "{near}".' if near else f"It takes {', '.join(takes)}.",
-            evidence=("runtime/engine.py:2492",),
+            evidence=("runtime/engine.py:2493",),
             repair=(Edit("rename", (*path, key), (*path, near)),) if near else (),
         )
 
@@ -159,7 +159,7 @@ def untested(job: Job) -> Iterator[Finding]:
             f'ZeRO-{job.zero} stops at {job.get("optimizer.type")}: "You are using an untested '
             'ZeRO Optimizer".',
             'Write "zero_allow_untested_optimizer": true at the top level, or use Adam.',
-            evidence=("runtime/engine.py:2299", "runtime/zero/utils.py:43"),
+            evidence=("runtime/engine.py:2301", "runtime/zero/utils.py:45"),
             repair=(Edit("set", ("zero_allow_untested_optimizer",), True),),
         )
 
@@ -171,7 +171,7 @@ def lamb(job: Job) -> Iterator[Finding]:
         yield job.finding(
             "optimizer-conflict", "error", "fp16.loss_scale",
             "LAMB needs dynamic loss scaling: DeepSpeed asserts that loss_scale is 0.",
-            "Write 0.", evidence=("runtime/engine.py:2017",),
+            "Write 0.", evidence=("runtime/engine.py:2022",),
             repair=(Edit("set", ("fp16", "loss_scale"), 0),),
         )  # fmt: skip
 
@@ -186,7 +186,7 @@ def scheduler(job: Job) -> Iterator[Finding]:
         yield job.finding(
             "missing-key", "wrong", "scheduler.type",
             'Without "type" DeepSpeed ignores the whole section.', 'Write "type": "WarmupLR".',
-            evidence=("runtime/config.py:322",),
+            evidence=("runtime/config.py:325",),
         )  # fmt: skip
         return
     if not isinstance(kind, str) or kind not in {*own, *TORCH_SCHEDULERS}:
@@ -195,7 +195,7 @@ def scheduler(job: Job) -> Iterator[Finding]:
             "unknown-scheduler", "error", "scheduler.type",
             f"{shown(kind)} is no scheduler of DeepSpeed or torch: DeepSpeed asserts it.",
             f'Write "{near}".' if near else f"DeepSpeed has {', '.join(own)}.",
-            evidence=("runtime/engine.py:1938",),
+            evidence=("runtime/engine.py:1930",),
             repair=(Edit("set", ("scheduler", "type"), near),) if near else (),
         )  # fmt: skip
         return
@@ -204,7 +204,7 @@ def scheduler(job: Job) -> Iterator[Finding]:
         yield job.finding(
             "missing-key" if params is None else "wrong-type", "error", "scheduler.params",
             'A scheduler needs a "params" section: without it DeepSpeed stops with a TypeError.',
-            'Write "params": {}, with what it takes.', evidence=("runtime/engine.py:1943",),
+            'Write "params": {}, with what it takes.', evidence=("runtime/engine.py:1935",),
         )  # fmt: skip
         return
     path = ("scheduler", "params")

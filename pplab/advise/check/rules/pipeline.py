@@ -99,7 +99,7 @@ def values(job: Job) -> Iterator[Finding]:
                 f'"{key}" must be true or false, not {shown(section[key])}: the engine asserts it, '
                 'and "auto" is not replaced here.',
                 "Write true, or remove the key (it only matters with tensor parallelism).",
-                evidence=("runtime/pipe/engine.py:133", "B37"),
+                evidence=("runtime/pipe/engine.py:135", "B37"),
                 repair=(Edit("remove", ("pipeline", key)),),
             )
     if "use_reentrant" in section and not isinstance(section["use_reentrant"], (bool, type(None))):
@@ -130,7 +130,7 @@ def checkpoint_interval(job: Job) -> Iterator[Finding]:
                ": the engine cannot count with it." if works else
                ": the engine compares it with 0 and stops."),
             "Write 1 to checkpoint every layer by itself, 0 for no checkpointing.",
-            evidence=("runtime/pipe/engine.py:216",),
+            evidence=("runtime/pipe/engine.py:217",),
             repair=(Edit("set", ("pipeline", path.split(".")[1]), int(value)),)
             if isinstance(value, bool) else (),
         )  # fmt: skip
@@ -138,7 +138,7 @@ def checkpoint_interval(job: Job) -> Iterator[Finding]:
         yield job.finding(
             "wrong-value", "wrong", path,
             f"An interval of {value} is not greater than 0, so nothing is checkpointed.",
-            "Write 1 or more.", evidence=("runtime/pipe/engine.py:216",),
+            "Write 1 or more.", evidence=("runtime/pipe/engine.py:217",),
         )  # fmt: skip
     elif value > 0 and job.pipeline and section.get("use_reentrant") is not False:
         yield job.finding(

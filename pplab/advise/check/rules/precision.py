@@ -25,7 +25,7 @@ def both(job: Job) -> Iterator[Finding]:
         yield job.finding(
             "two-precisions", "error", "fp16.enabled",
             "fp16 and bf16 are both on: DeepSpeed asserts that they are not.",
-            "Turn one of them off.", evidence=("runtime/config.py:514",),
+            "Turn one of them off.", evidence=("runtime/config.py:512",),
         )  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def types(job: Job) -> Iterator[Finding]:
         yield job.finding(
             "wrong-value", "error", f"data_types.{key}",
             f"{shown(value)} is no number type DeepSpeed knows.",
-            'Write "fp32", "bf16" or "fp16".', evidence=("runtime/config.py:125",),
+            'Write "fp32", "bf16" or "fp16".', evidence=("runtime/config.py:144",),
         )  # fmt: skip
     wanted = DTYPES.get(str(job.get("data_types.param_dtype", "")).lower())
     if wanted and wanted != job.dtype:
@@ -46,7 +46,7 @@ def types(job: Job) -> Iterator[Finding]:
             "wrong-value", "error", "data_types.param_dtype",
             f"The parameters are {job.dtype} (from the fp16 and bf16 sections), not {wanted}: "
             "DeepSpeed asserts that they agree.",
-            f'Turn on "{wanted}", or remove param_dtype.', evidence=("runtime/engine.py:1813",),
+            f'Turn on "{wanted}", or remove param_dtype.', evidence=("runtime/engine.py:1827",),
         )  # fmt: skip
     for key in ("communication_data_type", "seq_parallel_communication_data_type"):
         value = job.config.get(key)
@@ -54,7 +54,7 @@ def types(job: Job) -> Iterator[Finding]:
             yield job.finding(
                 "wrong-value", "error", key,
                 f"{shown(value)} is not one of fp16, bf16, fp32: DeepSpeed stops.",
-                'Write "fp32", or remove the key.', evidence=("runtime/config.py:202",),
+                'Write "fp32", or remove the key.', evidence=("runtime/config.py:230",),
             )  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def accumulation(job: Job) -> Iterator[Finding]:
             f"{how}: the gradients of {m} are summed in bf16, which has 8 bits of precision.",
             'For fp32 sums: "zero_optimization": {"stage": 1} and "data_types": '
             '{"grad_accum_dtype": "fp32"}.',
-            evidence=("runtime/engine.py:2314", "A78", "A80"),
+            evidence=("runtime/engine.py:2318", "A78", "A80"),
         )
 
 
@@ -103,20 +103,28 @@ def loss_scale(job: Job) -> Iterator[Finding]:
         yield job.finding(
             "wrong-value", "error", "fp16.loss_scale",
             f"The loss scale is 0 (dynamic) or a positive number, not {shown(scale)}.",
-            "Write 0.", evidence=("runtime/precision_config.py:124",),
+            "Write 0.", evidence=("runtime/precision_config.py:132",),
             repair=(Edit("set", ("fp16", "loss_scale"), 0),),
         )  # fmt: skip
+    for key in ("loss_scale_window", "min_loss_scale"):
+        if isinstance(section.get(key), bool):
+            yield job.finding(
+                "wrong-type", "error", f"fp16.{key}",
+                f"{key} must be a whole number, not {shown(section[key])}: DeepSpeed stops.",
+                "Remove it, or write 1000 (window) or 1 (minimum).",
+                evidence=("runtime/precision_config.py:173",),
+            )  # fmt: skip
     if not job.enabled("fp16"):
         return
     if number == 0 or scale == "auto":
         for key in ("loss_scale_window", "min_loss_scale"):
             value = whole(section.get(key, 1))
-            if value is not None and value <= 0:
+            if value is not None and value <= 0 and not isinstance(section.get(key), bool):
                 yield job.finding(
                     "wrong-value", "error", f"fp16.{key}",
                     f"Dynamic loss scaling needs {key} above 0, not {value}.",
                     "Remove it, or write 1000 (window) or 1 (minimum).",
-                    evidence=("runtime/precision_config.py:186",),
+                    evidence=("runtime/precision_config.py:193",),
                 )  # fmt: skip
     power = whole(section.get("initial_scale_power", 16))
     if power is not None and power > STEEP:
@@ -145,20 +153,19 @@ def master_weights(job: Job) -> Iterator[Finding]:
         ("bf16", "bf16_master_weights_and_grads"),
         ("bf16", "bf16_optimizer_states"),
     ):
-        if job.section(section).get(key) is True and job.zero == 0:
+        if job.switched_on(section, key) and job.zero == 0:
             yield job.finding(
                 "precision-conflict", "error", f"{section}.{key}",
                 f"{key} works with ZeRO only: DeepSpeed asserts it.",
                 'Set "zero_optimization": {"stage": 1}, or remove it.',
-                evidence=("runtime/config.py:695",),
+                evidence=("runtime/config.py:705",),
             )  # fmt: skip
-    bf16 = job.section("bf16")
-    states, masters = bf16.get("bf16_optimizer_states"), bf16.get("bf16_master_weights_and_grads")
-    if states is True and masters is not True:
+    states = job.switched_on("bf16", "bf16_optimizer_states")
+    if states and not job.switched_on("bf16", "bf16_master_weights_and_grads"):
         yield job.finding(
             "precision-conflict", "error", "bf16.bf16_optimizer_states",
             "bf16_optimizer_states needs bf16_master_weights_and_grads.", "Turn both on, or none.",
-            evidence=("runtime/config.py:707", "B06"),
+            evidence=("runtime/config.py:714", "B06"),
         )  # fmt: skip
 
 

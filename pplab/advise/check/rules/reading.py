@@ -27,13 +27,27 @@ def duplicate_keys(job: Job) -> Iterator[Finding]:
             '"Duplicate keys in DeepSpeed config".',
             "Keep the one you mean (the mended file keeps the last).",
             second,
-            ("runtime/config_utils.py:205",),
+            ("runtime/config_utils.py:211",),
         )
 
 
 def not_strict_json(job: Job) -> Iterator[Finding]:
     """Liberties that hjson allows and other readers do not."""
+    if job.framework:
+        return  # GPT-NeoX reads its files as YAML, which allows all of it
     for code, line in job.document.liberties.items():
+        if code == "words":
+            yield Finding(
+                "python-word",
+                "error",
+                "",
+                f"Line {line} has True, False or None as Python writes them: DeepSpeed's reader "
+                "takes the rest of the line for a piece of text.",
+                "Write true, false or null; the mended file does.",
+                line,
+                ("runtime/tensor_parallel/init_utils.py:24",),
+            )
+            continue
         yield Finding(
             "byte-order-mark" if code == "bom" else "not-strict-json",
             "risky",
@@ -42,7 +56,7 @@ def not_strict_json(job: Job) -> Iterator[Finding]:
             "transformers, Accelerate and any script with json.load stop at it.",
             "Write strict JSON; the mended file is.",
             line,
-            ("runtime/tensor_parallel/init_utils.py:23",),
+            ("runtime/tensor_parallel/init_utils.py:24",),
         )
 
 

@@ -21,6 +21,8 @@ from pplab.advise.check.schema import closest
 ELSEWHERE = {"pipeline", "optimizer", "scheduler"}
 #: Sections that may be null: DeepSpeed then takes its defaults.
 NULLABLE = {"aio", "bf16", "datastates_ckpt", "model_info"}
+#: Sections that are read together, through a model that drops "auto".
+MONITORS = {"tensorboard", "wandb", "csv_monitor", "comet"}
 #: Plain sections whose keys are open.
 OPEN = {"datastates_ckpt", "data_efficiency", "model_info"}
 
@@ -31,6 +33,9 @@ def kinds(job: Job) -> Iterator[Finding]:
         if name not in job.config or isinstance(job.config[name], dict):
             continue
         value = job.config[name]
+        unread = name == "bfloat16" and isinstance(job.config.get("bf16"), dict)
+        if unread or (value == "auto" and name in MONITORS):
+            continue
         if name == "zero_optimization" and isinstance(value, bool):
             stage = int(value)
             yield job.finding(
@@ -50,7 +55,7 @@ def kinds(job: Job) -> Iterator[Finding]:
             )
             yield job.finding(
                 "wrong-type",
-                "error",
+                "wrong" if name == "timers" and isinstance(value, (str, list)) else "error",
                 name,
                 f'"{name}" must be a section {{...}}, not {shown(value)}: DeepSpeed stops with a '
                 "TypeError or AttributeError.",
@@ -81,23 +86,23 @@ def _model(
             text = job.schema.table["removed_zero"][key]
             yield job.finding(
                 "removed-key", "error", here, f"DeepSpeed stops at this key. {text}",
-                f'Remove "{key}".', evidence=("runtime/config.py:111",),
+                f'Remove "{key}".', evidence=("runtime/config.py:119",),
                 repair=(Edit("remove", here),),
             )  # fmt: skip
         elif key not in fields:
             yield _extra(job, here, name, value)
-        elif fields[key].get("deprecated"):
-            yield _deprecated(job, here, value, fields[key], section)
         else:
+            if fields[key].get("deprecated"):
+                yield _deprecated(job, here, value, fields[key], section)
             why = refusal(value, fields[key])
-            if why:
+            if why and not (key == "leaf_module" and value is None):  # null is its default
                 yield job.finding(
                     "wrong-type",
                     "error",
                     here,
                     f'"{key}" {why}: DeepSpeed stops with a ValidationError.',
                     "Correct the value.",
-                    evidence=("runtime/config_utils.py:103",),
+                    evidence=("runtime/config_utils.py:110",),
                 )
             kind = fields[key]["type"]
             if isinstance(kind, dict) and "model" in kind and isinstance(value, dict):
@@ -108,13 +113,19 @@ def _extra(job: Job, here: tuple[str, ...], model: str, value: Any) -> Finding:
     """A key that a model forbids."""
     key, section = here[-1], dotted(here[:-1])
     near = closest(key, job.schema.names(model), cutoff=0.8)
-    homes = [home for home in job.schema.homes().get(key, []) if not home.startswith(section + ".")]
+    homes = job.schema.homes().get(key, [])
+    homes = [home for home in homes if home != section and not home.startswith(section + ".")]
     stop = f'DeepSpeed stops with "Extra inputs are not permitted" ({section} takes no other keys).'
+    if value == "auto":
+        stop = 'With the value "auto" it is dropped silently.'
     repair: tuple[Edit, ...] = (Edit("remove", here),)
     if near:
         holder = job.get(section) or {}
-        advice = f'Write "{near}".'
-        if near not in holder:
+        about = job.schema.model(model)[near]
+        switch = isinstance(value, bool) and about["type"] in ("int", "float")
+        fits = not switch and not refusal(value, about)
+        advice = f'Write "{near}".' if fits else f'Write "{near}", with a value that fits it.'
+        if near not in holder and fits:
             repair = (Edit("rename", here, (*here[:-1], near)),)
         message = f'"{key}" is a misspelling of "{near}". {stop}'
     elif homes and key not in EVERYWHERE:
@@ -126,11 +137,11 @@ def _extra(job: Job, here: tuple[str, ...], model: str, value: Any) -> Finding:
         message = f'{section} has no key "{key}". {stop}'
     return job.finding(
         "extra-key",
-        "error",
+        "wrong" if value == "auto" else "error",
         here,
         message,
         advice,
-        evidence=("runtime/config_utils.py:108", "A24", "A29", "B22"),
+        evidence=("runtime/config_utils.py:110", "A24", "A29", "B22"),
         repair=repair,
     )
 
@@ -168,7 +179,7 @@ def _deprecated(
         here,
         message,
         advice,
-        evidence=("runtime/zero/config.py:203", "B09", "B21"),
+        evidence=("runtime/zero/config.py:209", "B09", "B21"),
         repair=repair,
     )
 

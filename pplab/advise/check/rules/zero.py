@@ -112,7 +112,7 @@ def in_vain(job: Job) -> Iterator[Finding]:
         yield job.finding(
             "overlap-disabled", "note", "zero_optimization.overlap_comm",
             "Under a pipeline DeepSpeed turns overlap_comm off, with a warning.",
-            evidence=("runtime/engine.py:2663",),
+            evidence=("runtime/engine.py:2665",),
         )  # fmt: skip
 
 
@@ -126,7 +126,7 @@ def conflicts(job: Job) -> Iterator[Finding]:
         yield job.finding(
             "zero-conflict", "error", f"{path}.offload_optimizer.ratio",
             "Partial offload (a ratio below 1) works with ZeRO-3 only: DeepSpeed asserts it.",
-            "Remove the ratio.", evidence=("runtime/zero/config.py:389", "B17"),
+            "Remove the ratio.", evidence=("runtime/zero/config.py:399", "B17"),
             repair=(Edit("remove", (path, "offload_optimizer", "ratio")),),
         )  # fmt: skip
     if section.get("compute_grad_norm") is False:
@@ -135,20 +135,20 @@ def conflicts(job: Job) -> Iterator[Finding]:
             yield job.finding(
                 "zero-conflict", "error", f"{path}.compute_grad_norm",
                 "compute_grad_norm: false is supported with ZeRO-1 and 2 only.",
-                "Remove it.", evidence=("runtime/zero/config.py:382",),
+                "Remove it.", evidence=("runtime/zero/config.py:392",),
                 repair=(Edit("remove", (path, "compute_grad_norm")),),
             )  # fmt: skip
         elif clipping is None or clipping > 0:
             yield job.finding(
                 "zero-conflict", "error", f"{path}.compute_grad_norm",
                 "compute_grad_norm: false needs gradient_clipping 0; clipping is on by default.",
-                'Write "gradient_clipping": 0.0.', evidence=("runtime/zero/stage_1_and_2.py:210",),
+                'Write "gradient_clipping": 0.0.', evidence=("runtime/zero/stage_1_and_2.py:213",),
             )  # fmt: skip
     if section.get("legacy_stage1") is True and job.zero:
         yield job.finding(
             "zero-conflict", "error", f"{path}.legacy_stage1",
             "The old ZeRO-1 was removed in DeepSpeed 0.5.9: the engine stops at this key.",
-            "Remove it.", evidence=("runtime/engine.py:2649",),
+            "Remove it.", evidence=("runtime/engine.py:2652",),
             repair=(Edit("remove", (path, "legacy_stage1")),),
         )  # fmt: skip
     scatter = section.get("reduce_scatter", True) is not False
@@ -162,7 +162,7 @@ def conflicts(job: Job) -> Iterator[Finding]:
             "zero-conflict", "error", "prescale_gradients",
             "ZeRO-2 with reduce_scatter does not support pre-scaled gradients: DeepSpeed asserts.",
             "Remove prescale_gradients, or set reduce_scatter to false.",
-            evidence=("runtime/zero/stage_1_and_2.py:349",),
+            evidence=("runtime/zero/stage_1_and_2.py:351",),
             repair=(Edit("remove", ("prescale_gradients",)),),
         )  # fmt: skip
 
