@@ -15,6 +15,7 @@ from pplab.core.memory import Transformer, model_states, pipeline_memory, transf
 from pplab.core.schedules import gpipe, one_f_one_b, pipedream, pipedream_2bw
 from tests.unit import test_memory as tables
 from tests.unit import test_memory_field as field
+from tests.unit.test_memory_pipeline import LOADS
 
 
 def run() -> list[dict[str, Any]]:
@@ -35,7 +36,7 @@ def _cells() -> Iterator[tuple[str, bool]]:
     for make, held, versions in (
         (gpipe, m, 1), (pipedream, d, d), (pipedream_2bw, d, 2), (one_f_one_b, d, 1),
     ):  # fmt: skip
-        first = pipeline_memory(tables.LOADS, make(stages=d, micro_batches=m)).ranks[0]
+        first = pipeline_memory(LOADS, make(stages=d, micro_batches=m)).ranks[0]
         yield "PipeDream family", first.in_flight == (held,)
         yield "PipeDream family", first.versions == (versions - 1) * 2e6
     for shape, saved in (((96, 12288, 96), 0.70), ((105, 20480, 128), 0.65)):

@@ -25,7 +25,7 @@ _WHERE = {
     "hardware": "pplab.runtime.hardware",
     **dict.fromkeys(("warm", "cool"), "pplab.runtime.client"),
     **dict.fromkeys(
-        ("compare", "compare_schedules", "explore", "how_far", "play", "which_schedule"),
+        ("compare", "compare_schedules", "curves", "explore", "how_far", "play", "which_schedule"),
         "pplab.view",
     ),
 }

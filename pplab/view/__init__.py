@@ -14,6 +14,7 @@ _WHERE = {
     "TimelineView": "timeline",
     "bundle": "show",
     "compare": "show",
+    "curves": "curves",
     "compare_schedules": "versus",
     "explore": "explorer",
     "how_far": "stuck",

@@ -127,6 +127,10 @@ CONFIGS = [
     Config("B27", {"pipe-parallel-size": 1, "model-parallel-size": 1, "num-layers": 96,
            "hidden-size": 12288, "seq-length": 2048} | numbers(micro=4) | zero(1), {"ranks": 128},
            ("does-not-fit",)),
+    Config("B27b", {"pipe-parallel-size": 2, "model-parallel-size": 1, "num-layers": 24,
+           "hidden-size": 2048, "seq-length": 2048, "optimizer": {"type": "sm3", "params":
+           {"lr": 1e-4, "max_grad_norm": 1.0}}} | numbers(micro=4, gas=16) |
+           zero(1, cpu_offload=False) | fp16(), {"ranks": 8}),
     Config("B28", numbers(micro=4) | {"gradient_accumulation_steps ": 8}, {"ranks": 8},
            ("misspelt-key",)),
     Config("B29", numbers(128, 1) | fp16(fused_optimizer=True) | {"dataloader_drop_last": True},

@@ -1,6 +1,5 @@
 """Files as people have them: comments, YAML, nonsense; the command line and its speed."""
 
-import base64
 import json
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from pplab.advise.check import Report, check
 from pplab.advise.check.cli import main, run_check
-from pplab.advise.check.command import parse
 from pplab.advise.check.reader import LARGEST, ReadError, read
 
 GOOD = {
@@ -250,34 +248,6 @@ def test_encodings_and_sizes(tmp_path, capsys):
     assert time.perf_counter() - start < 2
     out = capsys.readouterr().out
     assert "10.0 MB" in out and "line 2" in out and "utf-16" in out
-
-
-def test_base64_as_launchers_pass_it():
-    coded = base64.urlsafe_b64encode(json.dumps(GOOD).encode()).decode()
-    assert check(coded, ranks=8, stages=4).ok
-    assert check(coded.rstrip("=")).name == "base64"
-    assert check("not base64 of anything!").exit_code == 2
-    report = check(command=f"deepspeed --num_gpus 8 train.py --deepspeed_config {coded} "
-                           "--pipe-parallel-size 4")  # fmt: skip
-    assert (report.resolved["replicas"], report.resolved["stages"]) == (2, 4)
-
-
-@pytest.mark.parametrize(
-    ("text", "launcher", "ranks", "stages"),
-    [
-        ("deepspeed --num_gpus=8 --num_nodes 2 train.py --pipeline_parallel_size 4", "deepspeed",
-         16, 4),
-        ("torchrun --nproc-per-node 4 --nnodes 2 train.py", "torchrun", 8, None),
-        ("python -m torch.distributed.launch --nproc_per_node=4 t.py", "torchrun", 4, None),
-        ("NCCL_DEBUG=INFO srun -n 16 python train.py --pipeline-model-parallel-size=8", "srun",
-         16, 8),
-        ("accelerate launch --num_processes 4 train.py", "accelerate", 4, None),
-        ("/usr/bin/python3 train.py --deepspeed_config c.json", "python", None, None),
-    ],
-)  # fmt: skip
-def test_commands(text, launcher, ranks, stages):
-    parsed = parse(text)
-    assert (parsed.launcher, parsed.ranks, parsed.stages) == (launcher, ranks, stages)
 
 
 def test_the_command_line_is_quick_and_loads_nothing_heavy(tmp_path):

@@ -16,8 +16,11 @@ MiB = 2**20
 #: 52B GPT-2 of the log: TP4 PP16, micro-batch 4, GAS 256, fp16, ZeRO-0, every layer checkpointed.
 GPT = Transformer(64, 8192, 32, 1024, vocabulary=50688, positions=1024)
 
-#: D8 of numbers.md: (layers, hidden, heads, replicas, stages, GB at micro-batch 1, 2, 4, 8); TP8,
-#: sequence 2048, vocabulary 250k, fp16, ZeRO-1. GB as nvidia-smi shows them.
+#: D8 of numbers.md; hidden size, heads and vocabulary from the same notes (BigScience,
+#: train/tr11-200B-ml/chronicles-prequel.md). They fixed the hidden size and changed the layers so
+#: that the stages divide them: the counts here are the multiples that give the printed sizes.
+#: (layers, hidden, heads, replicas, stages, GB at micro-batch 1, 2, 4, 8); TP8, sequence 2048,
+#: vocabulary 250k, fp16, ZeRO-1. GB as nvidia-smi shows them.
 A100_SIZES = [
     (78, 14400, 96, 8, 6, (39, 45, 56, 75)),
     (80, 14400, 96, 4, 10, (35, 43, 55, 76)),

@@ -11,8 +11,9 @@ cases people reported. Nothing here imports torch or DeepSpeed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pplab.advise.check.command import parse
@@ -40,7 +41,8 @@ def check(config: Any = None, *, name: str = "", **job: Any) -> Report:
     model:   a pplab Profile (parameters and class of each layer); partition: DeepSpeed's method
     schedule, chunks: "1f1b" (default), "interleaved", ... and chunks a rank
     command, env, hostfile: how it is started (see ``rules/launch.py``)
-    version: DeepSpeed's version of the job, when it is not the installed one
+    version: DeepSpeed's version of the job, when it is not the installed one; it adds what is known
+             of that version, the list of keys stays that of the table
     ramp_up: (start, increment, ...) of a growing batch, in samples
     samples, steps, eval_micro_batch: the data (see ``rules/data.py``)
     boundary: tensors between stages (see ``rules/boundary.py``)
@@ -138,8 +140,8 @@ def _from_command(text: str) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def run_check(argv: Any = None, **options: Any) -> int:
-    """The ``pplab check`` command; see ``pplab.advise.check.cli``."""
+def run_check(paths: Sequence[str | Path], **options: Any) -> int:
+    """Check files and print; the exit code of ``pplab check``. See ``pplab.advise.check.cli``."""
     from pplab.advise.check.cli import run_check as run
 
-    return run(argv, **options)
+    return run(paths, **options)

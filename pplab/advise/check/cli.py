@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no-pipeline", dest="pipeline", action="store_false", help="no PipelineModule in the job")
     add("--schedule", help="1f1b (default), dualpipev, interleaved, ...")
     add("--chunks", type=int, help="chunks of the model on a rank")
-    add("--command", help="the launch command, in quotes")
+    add("--launch", metavar="COMMAND", help="the launch command, in quotes")
     add("--hostfile", type=Path, help="host file of the launcher")
     add("--samples", type=int, help="samples of an epoch")
     add("--steps", type=int, help="steps of the run")
@@ -49,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_arguments(arguments: argparse.Namespace) -> int:
     """Run what ``add_arguments`` parsed."""
     options = {key: value for key, value in vars(arguments).items() if key in _JOB}
+    options["command"] = arguments.launch  # `command` is the name of the subcommand in pplab
     hosts = options.pop("hostfile", None)
     if hosts is not None:
         try:
@@ -66,7 +67,7 @@ def run_arguments(arguments: argparse.Namespace) -> int:
 
 
 _JOB = {
-    "ranks", "stages", "tensor", "layers", "parts", "pipeline", "schedule", "chunks", "command",
+    "ranks", "stages", "tensor", "layers", "parts", "pipeline", "schedule", "chunks",
     "hostfile", "samples", "steps", "version",
 }  # fmt: skip
 

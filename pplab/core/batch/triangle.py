@@ -55,6 +55,12 @@ class Batch:
         """Short names of the numbers that were given."""
         return tuple(k for k in KEYS if getattr(self, k) is not None and k not in self.filled)
 
+    @property
+    def too_small(self) -> str:
+        """Short name of a number below 1, a written one before a filled one; "" when none is."""
+        bad = [k for k in KEYS if (getattr(self, k) is not None and getattr(self, k) < 1)]
+        return next((k for k in bad if k not in self.filled), bad[0] if bad else "")
+
     def rows(self) -> list[tuple[str, int | None, str]]:
         """(key, value, how it came about) of the three numbers."""
         how = {
@@ -85,9 +91,9 @@ class Batch:
         product = f"{self.micro} x {self.gas} x {self.replicas}"
         names = f"micro-batch {self.micro} x GAS {self.gas} x replicas {self.replicas}"
         if self.reason == "not-positive":
-            which = next(k for k in KEYS if (getattr(self, k) or 0) <= 0)
-            how = "was worked out as" if which in self.filled else "is"
-            return f"{KEYS[which]} {how} {getattr(self, which)}; it must be at least 1."
+            how = "was worked out as" if self.too_small in self.filled else "is"
+            value = getattr(self, self.too_small)
+            return f"{KEYS[self.too_small]} {how} {value}; it must be at least 1."
         filled = [f"{KEYS[k]} = {getattr(self, k)}" for k in self.filled]
         note = f" (DeepSpeed filled in {', '.join(filled)})" if filled else ""
         if self.reason == "unequal":

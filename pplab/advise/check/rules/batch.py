@@ -88,7 +88,8 @@ def _missing(job: Job) -> Iterator[Finding]:
 
 def _broken(job: Job, batch: Batch) -> Finding:
     """The triangle fails for a number of replicas that is known."""
-    key = _first_bad(batch) if batch.reason == "not-positive" else "train_batch_size"
+    small = batch.too_small if batch.reason != "unequal" else ""
+    key = KEYS[small] if small else "train_batch_size"
     found = proposals(batch)
     gas = [p for p in found if p.changed[0][0] == "gas" and len(batch.written) == 3]
     repair = [Edit("set", (KEYS["gas"],), gas[0].changed[0][2])] if gas else []
@@ -99,7 +100,7 @@ def _broken(job: Job, batch: Batch) -> Finding:
     if job.stages is None and job.intended and job.pipeline:
         d += f" (taking the ignored key's {job.intended} stages for what is meant)"
     name = "batch-triangle" if batch.reason in ("unequal", "divided-by-zero") else "batch-too-small"
-    if batch.reason == "not-positive" and not batch.filled:
+    if small and small not in batch.filled:
         name = "wrong-value"
     return job.finding(
         name,
@@ -110,10 +111,6 @@ def _broken(job: Job, batch: Batch) -> Finding:
         evidence=(*EVIDENCE, "A03", "A07", "A11"),
         repair=repair,
     )
-
-
-def _first_bad(batch: Batch) -> str:
-    return next(KEYS[k] for k in KEYS if (getattr(batch, k) or 0) <= 0)
 
 
 def _advice(job: Job, batch: Batch) -> str:

@@ -46,7 +46,7 @@ def top_level(job: Job) -> Iterator[Finding]:
         if key in removed:
             yield job.finding(
                 "removed-key",
-                "error",
+                "error" if job.deepspeed == job.schema.version else "risky",
                 (key,),
                 f"DeepSpeed {job.schema.version} stops at this key. {removed[key]}",
                 f'Remove "{key}".',

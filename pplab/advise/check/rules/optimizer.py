@@ -25,6 +25,10 @@ TORCH_SCHEDULERS = (
 DROPPED = ("onebitadam", "onebitlamb", "zerooneadam")
 #: Names that ZeRO accepts without zero_allow_untested_optimizer.
 TESTED = {"adam", "adamw", "adagrad", "lion", "muon"}
+#: How other code calls an argument.
+ALIASES = {"learning_rate": "lr", "epsilon": "eps", "wd": "weight_decay", "beta": "betas"}
+#: Likeness from which another name is a typo that can be mended, and not only a guess.
+SURE = 0.88
 #: Taken out of the parameters by DeepSpeed before the optimizer sees them.
 TAKEN = {"torch_adam", "adam_w_mode", "fp32_optimizer_states", "foreach"}
 
@@ -40,8 +44,8 @@ def named(job: Job) -> str:
 def name(job: Job) -> Iterator[Finding]:
     """The optimizer's type is one there is."""
     section = job.section("optimizer")
-    if not section:
-        return
+    if not section or job.framework:
+        return  # GPT-NeoX builds the optimizer itself
     kind = section.get("type")
     own = job.schema.table["optimizers"]
     if kind is None:
@@ -62,7 +66,9 @@ def name(job: Job) -> Iterator[Finding]:
             + f": {job.schema.version} stops at it.",
             f'Write "{near}".' if near else f"DeepSpeed has {', '.join(own)}, and torch.optim.",
             evidence=("runtime/engine.py:2019",),
-            repair=(Edit("set", ("optimizer", "type"), near),) if near and not dropped else (),
+            repair=(Edit("set", ("optimizer", "type"), near),)
+            if near and not dropped and closest(str(kind), [near], SURE)
+            else (),
         )
     for key in section:
         if key not in ("type", "params", "legacy_fusion") and key[0] not in "_/#":
@@ -78,6 +84,8 @@ def arguments(job: Job) -> Iterator[Finding]:
     """optimizer.params: what the optimizer takes, and numbers that are text."""
     params = job.section("optimizer").get("params")
     kind = named(job)
+    if job.framework:
+        return
     if not isinstance(params, dict):
         if params is not None:
             yield job.finding(
@@ -104,7 +112,7 @@ def arguments(job: Job) -> Iterator[Finding]:
     for key in params:
         if key in takes or key in TAKEN or key in ("max_grad_norm",):
             continue
-        near = closest(key, [*takes, *TAKEN], cutoff=0.7)
+        near = ALIASES.get(key) or closest(key, [*takes, *TAKEN], cutoff=0.7)
         yield job.finding(
             "extra-key",
             "error",
@@ -147,7 +155,8 @@ def _numbers(job: Job, path: tuple[str, ...], params: dict[str, Any]) -> Iterato
 def untested(job: Job) -> Iterator[Finding]:
     """ZeRO with an optimizer it was not tested with."""
     kind = named(job)
-    if not kind or job.zero == 0 or job.config.get("zero_allow_untested_optimizer"):
+    allowed = job.config.get("zero_allow_untested_optimizer") or job.framework
+    if not kind or job.zero == 0 or allowed:
         return
     torch_own = kind in ("Adam", "AdamW", "Adagrad")
     exists = kind in job.schema.table["optimizers"] or kind in TORCH
@@ -196,7 +205,8 @@ def scheduler(job: Job) -> Iterator[Finding]:
             f"{shown(kind)} is no scheduler of DeepSpeed or torch: DeepSpeed asserts it.",
             f'Write "{near}".' if near else f"DeepSpeed has {', '.join(own)}.",
             evidence=("runtime/engine.py:1930",),
-            repair=(Edit("set", ("scheduler", "type"), near),) if near else (),
+            repair=(Edit("set", ("scheduler", "type"), near),)
+            if near and closest(str(kind), [near], SURE) else (),
         )  # fmt: skip
         return
     params = section.get("params")

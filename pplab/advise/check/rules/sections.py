@@ -173,9 +173,10 @@ def _deprecated(
         repair = [Edit("remove", here)]
     else:
         message = f'"{key}" is deprecated: DeepSpeed still reads it, with a warning.'
+    off = value is False  # asks for nothing: harmless until the key goes
     return job.finding(
         "deprecated-key",
-        "error" if both and " or " not in new else "risky",
+        "error" if both and " or " not in new else "note" if off else "risky",
         here,
         message,
         advice,
@@ -195,7 +196,7 @@ def plain(job: Job) -> Iterator[Finding]:
             if key in names or is_remark(key):
                 continue
             here = (*path.split("."), key)
-            near = closest(key, names, cutoff=0.75)
+            near = closest(key, names, cutoff=0.7)
             if near:
                 yield misspelt(job, here, near, "DeepSpeed ignores it silently.")
             else:
