@@ -57,9 +57,9 @@ class Curves:
         ends = []
         for (name, _), (colour, dash) in zip(self.losses.items(), LOOKS, strict=False):
             line = self.smooth(name)
-            x = [i + self.window for i in range(len(line))]
-            axes.plot(x, line, color=colour, linestyle=dash, linewidth=1.8)
-            ends.append((line[-1], x[-1], name, colour))
+            seen = [i + self.window for i in range(len(line))]
+            axes.plot(seen, line, color=colour, linestyle=dash, linewidth=1.8)
+            ends.append((line[-1], seen[-1], name, colour))
         low, high = axes.get_ylim()
         gap, last = (high - low) * 0.075, -math.inf
         for y, x, name, colour in sorted(ends):

@@ -18,12 +18,8 @@ from tests.browser.lab import REACT, ROOT, LabPage
 
 pytestmark = pytest.mark.browser
 
-CHAPTERS = [
-    path
-    for name in ("00_start_here", "01_bubbles")
-    if (path := ROOT / "chapters" / f"{name}.ipynb").exists()
-]
-EXPLORER = ".pplab-explorer, .pp-explorer"
+CHAPTERS = sorted((ROOT / "chapters").glob("*.ipynb"))
+EXPLORER = ".pp-explorer"
 
 
 @pytest.fixture(scope="module")
