@@ -18,6 +18,8 @@ GROUPS = {
     "spine": "benchmarks.spine",
     "schedules": "benchmarks.schedules",
     "partition": "benchmarks.partition",
+    "check": "benchmarks.check",
+    "memory": "benchmarks.memory",
 }
 OUT = Path("build/bench.json")
 

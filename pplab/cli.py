@@ -35,6 +35,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     lab.add_argument("--dir", type=Path, default=COURSE, help="folder of notebooks (the course)")
     lab.set_defaults(act=lambda a: run_lab(a.dir, not a.no_open, a.port))
 
+    from pplab.advise.check import cli as checker
+
+    check = commands.add_parser(
+        "check", help="check DeepSpeed configs, logs of a launch, and what a pipeline makes of them"
+    )
+    checker.add_arguments(check)
+    check.set_defaults(act=checker.run_arguments)
+
     arguments = parser.parse_args(argv)
     from pplab.runtime.client import ServerError
     from pplab.runtime.failure import RunError
