@@ -56,9 +56,12 @@ class Graph:
         lengths = np.array([len(row) for row in schedule.ops])
         flat = [op for row in schedule.ops for op in row]
         rank = np.repeat(np.arange(schedule.stages), lengths)
-        kind = np.array([CODE[op[0]] for op in flat], dtype=np.int64)
-        micro_batch = np.array([op[1] for op in flat], dtype=np.int64)
-        chunk = np.array([op[2] for op in flat], dtype=np.int64)
+        kinds, numbers, chunks = zip(*flat, strict=True) if flat else ((), (), ())
+        code = np.full(128, -1)
+        code[[ord(letter) for letter in CODE]] = list(CODE.values())
+        kind = code[np.frombuffer("".join(kinds).encode(), dtype=np.uint8)]
+        micro_batch = np.array(numbers, dtype=np.int64)
+        chunk = np.array(chunks, dtype=np.int64)
         piece = schedule.layout.table()[rank, chunk] if flat else rank
 
         number = np.arange(len(flat))

@@ -9,6 +9,7 @@ step. Sends and receives are never written: they follow from the operations (see
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 #: Letters of a timeline, in the order of their codes. The first four are operations of a schedule;
@@ -59,17 +60,24 @@ class Op(NamedTuple):
         return cls(match[1], int(match[2]), int(match[3] or 0))
 
 
+#: The ranks of a schedule run the same operations: one object each will do.
+_shared = lru_cache(maxsize=1 << 16, typed=True)
+
+
+@_shared
 def F(micro_batch: int, chunk: int = 0) -> Op:
     """Forward pass of a micro-batch (through one chunk of the rank)."""
     return Op("F", micro_batch, chunk)
 
 
+@_shared
 def B(micro_batch: int, chunk: int = 0) -> Op:
     """Backward pass of a micro-batch: the whole of it, or only the input gradient when the same
     rank also runs ``W`` for this micro-batch and chunk."""
     return Op("B", micro_batch, chunk)
 
 
+@_shared
 def W(micro_batch: int, chunk: int = 0) -> Op:
     """Weight-gradient half of a backward pass that was split (Qi et al., arXiv 2401.10241)."""
     return Op("W", micro_batch, chunk)

@@ -123,9 +123,14 @@ class Schedule:
     @cached_property
     def graph(self) -> Graph:
         """Who waits for whom, as arrays; raises ScheduleError when the schedule is not valid."""
+        self.check()
+        return self.unchecked_graph
+
+    @cached_property
+    def unchecked_graph(self) -> Graph:
+        """The graph of operations that are in range and run once each; it may not be complete."""
         from pplab.core.graph import Graph
 
-        self.check()
         return Graph.of(self)
 
     @property

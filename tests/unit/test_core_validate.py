@@ -7,6 +7,7 @@ from core_strategies import needs, schedules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pplab.core import validate
 from pplab.core.ops import B, F, Op, U
 from pplab.core.schedule import Schedule
 
@@ -178,3 +179,30 @@ def _can_run(plan):
                     at[rank] += 1
                     moved = True
     return at == [len(row) for row in plan.ops]
+
+
+@given(st.integers(1, 3), st.integers(1, 4), st.data())
+def test_the_quick_look_never_overlooks_what_the_thorough_one_finds(
+    stages: int, micro_batches: int, data: st.DataObject
+) -> None:
+    """``_plainly_right`` only spares the slow checks when they would find nothing."""
+    ops = st.builds(
+        Op, st.sampled_from("FBWFB"), st.integers(-1, micro_batches), st.sampled_from([0, 0, 0, 1])
+    )
+    rows = []
+    for _ in range(stages):
+        right = [Op(kind, m) for kind in "FB" for m in range(micro_batches)]
+        row = data.draw(st.permutations(right)) if data.draw(st.booleans()) else right
+        if data.draw(st.booleans()):
+            row = [*row, data.draw(ops)]
+        rows.append(row)
+    schedule = Schedule.of(rows, micro_batches)
+    slow = [
+        problem
+        for check in (validate._ranges, validate._once_each, validate._own_order)
+        for problem in check(schedule)
+    ]
+    if validate._plainly_right(schedule):
+        assert slow == []
+    elif not slow:
+        assert any(op.kind not in "FBW" for row in rows for op in row) or schedule.chunks > 1
