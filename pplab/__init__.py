@@ -25,7 +25,16 @@ _WHERE = {
     "hardware": "pplab.runtime.hardware",
     **dict.fromkeys(("warm", "cool"), "pplab.runtime.client"),
     **dict.fromkeys(
-        ("compare", "compare_schedules", "curves", "explore", "how_far", "play", "which_schedule"),
+        (
+            "compare",
+            "compare_schedules",
+            "curves",
+            "LiveCurves",
+            "explore",
+            "how_far",
+            "play",
+            "which_schedule",
+        ),
         "pplab.view",
     ),
 }

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ def run(
     *,
     quiet: bool = False,
     keep: bool = True,
+    on_loss: Callable[[int, float], None] | None = None,
     **settings: Any,
 ) -> Run:
     """Train a model on real processes under DeepSpeed, following a schedule; returns a Run.
@@ -39,7 +41,8 @@ def run(
     model: ``pplab.models.gpt()`` (default), ``.paced()`` or ``.own()``.
     settings: fields of ``Job``: steps, micro_batch_size, replicas, zero, dtype, lr, seed, bounds,
     launcher, device, config (merged over the DeepSpeed JSON), profile, keep_parameters, ...
-    quiet: show no progress. keep: write the record (see ``record``).
+    quiet: show no progress. keep: write the record (see ``record``). on_loss: called while the run
+    runs, with the number of micro-batches seen so far and the latest loss.
 
     The model never runs in this process. Raises ScheduleError or ValueError before anything
     starts; RunError when a rank fails, dies or hangs: by then all its processes have ended.
@@ -52,10 +55,17 @@ def run(
     elif settings.get("engine", "pplab") == "pplab":
         raise ValueError("give a schedule, or engine='deepspeed' with stages and micro_batches")
     job = Job(model=model, schedule=plan, **settings)
-    return run_job(job, begin, quiet=quiet, keep=keep)
+    return run_job(job, begin, quiet=quiet, keep=keep, on_loss=on_loss)
 
 
-def run_job(job: Job, begin: int | None = None, *, quiet: bool = False, keep: bool = True) -> Run:
+def run_job(
+    job: Job,
+    begin: int | None = None,
+    *,
+    quiet: bool = False,
+    keep: bool = True,
+    on_loss: Callable[[int, float], None] | None = None,
+) -> Run:
     """Run a job; see ``run``."""
     begin = begin or time.perf_counter_ns()
     warnings: list[str] = []
@@ -76,8 +86,13 @@ def run_job(job: Job, begin: int | None = None, *, quiet: bool = False, keep: bo
                 show.say(event["why"])
             elif event["event"] == "step":
                 show.step(event["loss"], event["seconds"])
+                if on_loss:
+                    seen = (event["step"] + 1) * job.micro_batches * job.replicas
+                    on_loss(seen, event["loss"])
             elif event["event"] == "stream":
                 show.stream(event["micro_batch"], event["loss"])
+                if on_loss:
+                    on_loss(event["micro_batch"] + 1, event["loss"])
         result = collected.finish(directory, warnings)
     except BaseException as error:
         stopped = isinstance(error, KeyboardInterrupt)

@@ -14,6 +14,7 @@ _WHERE = {
     "TimelineView": "timeline",
     "bundle": "show",
     "compare": "show",
+    "LiveCurves": "curves",
     "curves": "curves",
     "compare_schedules": "versus",
     "explore": "explorer",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pplab.view import colours
@@ -41,7 +42,7 @@ class Curves:
         return [sum(values[i : i + width]) / width for i in range(len(values) - width + 1)]
 
     def __str__(self) -> str:
-        ends = {name: self.smooth(name) for name in self.losses}
+        ends = {name: line for name in self.losses if (line := self.smooth(name))}
         words = ", ".join(f"{name} from {v[0]:.2f} to {v[-1]:.2f}" for name, v in ends.items())
         longest = max(map(len, self.losses.values()))
         return f"[measured] loss over {longest} {self.unit}, means of {self.window}: {words}"
@@ -57,6 +58,8 @@ class Curves:
         ends = []
         for (name, _), (colour, dash) in zip(self.losses.items(), LOOKS, strict=False):
             line = self.smooth(name)
+            if not line:
+                continue
             seen = [i + self.window for i in range(len(line))]
             axes.plot(seen, line, color=colour, linestyle=dash, linewidth=1.8)
             ends.append((line[-1], seen[-1], name, colour))
@@ -79,6 +82,45 @@ class Curves:
         from pplab.view.static import png_of
 
         return bundle(None, png_of(self.figure()), str(self))
+
+
+class LiveCurves(Curves):
+    """Curves that grow while runs run: ``pplab.run(..., on_loss=live.follow("1F1B"))``.
+
+    Display it in the cell that runs; it redraws itself there, at most twice a second.
+    """
+
+    def __init__(self, *, window: int = 16, unit: str = "micro-batches") -> None:
+        self.losses: dict[str, list[float]] = {}
+        self.window, self.unit = window, unit
+        self._handle: Any = None
+        self._drawn = 0.0
+
+    def follow(self, name: str) -> Callable[[int, float], None]:
+        """A curve called `name`, and the function to give to ``pplab.run`` as `on_loss`."""
+        if name not in self.losses and len(self.losses) == len(LOOKS):
+            raise ValueError(f"no more than {len(LOOKS)} curves fit into one picture")
+        values = self.losses[name] = []
+
+        def on_loss(seen: int, loss: float) -> None:
+            # a step reports the mean of its micro-batches: it stands for each of them
+            values.extend([loss] * max(1, seen - len(values)))
+            if self._handle is not None and time.monotonic() > self._drawn + 0.5:
+                self.redraw()
+
+        return on_loss
+
+    def redraw(self) -> None:
+        """Show the present state in the output that was displayed first."""
+        if self._handle is not None and any(map(self.smooth, self.losses)):
+            self._handle.update(super()._repr_mimebundle_(), raw=True)
+        self._drawn = time.monotonic()
+
+    def show(self) -> None:
+        """Display the (still empty) picture here; it fills up as the runs go on."""
+        from IPython.display import display
+
+        self._handle = display({"text/plain": "[measured] no loss yet"}, raw=True, display_id=True)
 
 
 def curves(

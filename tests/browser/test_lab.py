@@ -85,7 +85,7 @@ class Explorer(anywidget.AnyWidget):
     rev = traitlets.Int(0).tag(sync=True)
     _esm = """
     export default { render({ model, el }) {
-      el.classList.add("pplab-explorer");
+      el.classList.add("pp-explorer");
       el.innerHTML = `<label>Micro-batches <input type="range" min="1" max="9" value="4"
         data-lm-suppress-shortcuts="true"></label> <canvas width="90" height="20"></canvas>`;
       const input = el.querySelector("input"), pen = el.querySelector("canvas").getContext("2d");

@@ -38,7 +38,12 @@ class Started:
     def __init__(self, folder: Path, more: str = "") -> None:
         code = f"{START}Path({str(folder)!r}), open_browser=False{more}))"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            # a CI under nohup ignores SIGHUP, and its children would
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
         )
         self.said = ""
         for line in self.process.stdout:
@@ -50,8 +55,12 @@ class Started:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        self.said += self.process.stdout.read()
-        return self.process.wait(30)
+        try:
+            self.process.wait(30)
+        finally:
+            self.process.kill()  # and do not wait for ever for the rest of its output
+            self.said += self.process.stdout.read()
+        return self.process.returncode
 
     def __enter__(self) -> Started:
         return self
