@@ -104,7 +104,7 @@ class LiveCurves(Curves):
 
         def on_loss(seen: int, loss: float) -> None:
             # a step reports the mean of its micro-batches: it stands for each of them
-            values.extend([loss] * max(1, seen - len(values)))
+            values.extend([loss] * (seen - len(values)))
             if self._handle is not None and time.monotonic() > self._drawn + 0.5:
                 self.redraw()
 
