@@ -9,23 +9,12 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.browser.lab import CHROMIUM_FLAGS, cannot, chromium
 
-CHROMIUM = "/usr/bin/chromium"
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>widget</title>
 <style>body { margin: 12px; background: %(page)s } %(css)s</style>
 <body data-jp-theme-light="%(light)s"><div id="here"></div><button id="after">after</button>
@@ -65,16 +54,11 @@ _JUPYTER_DARK = """
 
 def require_browser() -> None:
     """Skip with a reason where there is no browser to drive; fail instead on CI."""
-    missing = []
-    if not Path(CHROMIUM).exists():
-        missing.append(f"{CHROMIUM} (apt-get install chromium)")
+    chromium()
     try:
         import playwright.sync_api  # noqa: F401
     except ImportError:
-        missing.append("playwright (pip install playwright)")
-    if missing:
-        say = pytest.fail if os.environ.get("CI") else pytest.skip
-        say("needs " + " and ".join(missing))
+        cannot("no playwright here: pip install playwright")
 
 
 @contextlib.contextmanager
@@ -83,11 +67,11 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        started = playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_FLAGS)
         try:
-            yield chromium
+            yield started
         finally:
-            chromium.close()
+            started.close()
 
 
 def write(widget: Any, file: Path, *, dark: bool = False) -> Path:
