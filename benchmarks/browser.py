@@ -35,21 +35,6 @@ _ANSWERED = """async (rev) => {
     await new Promise((done) => setTimeout(done, 1));
   return [window.__pplab_painted.t - window.__pressed, window.__pplab_painted.rev];
 }"""
-#: 120 frames of zooming in, panning and zooming out by the keys of the timeline.
-_FRAMES = """async () => {
-  const host = document.querySelector(".pp-host"), times = [];
-  const key = (key, shiftKey) => host.dispatchEvent(
-    new KeyboardEvent("keydown", { key, shiftKey, bubbles: true }));
-  let last = null;
-  for (let i = 0; i < 120; i++) {
-    if (i < 20) key("+"); else if (i >= 70 && i < 95) key("-");
-    else key(i % 2 ? "ArrowRight" : "ArrowLeft", true);
-    const t = await new Promise((frame) => requestAnimationFrame(frame));
-    if (last !== null) times.push(t - last);
-    last = t;
-  }
-  return times;
-}"""
 
 
 def run() -> list[dict[str, Any]]:
@@ -66,7 +51,7 @@ def run() -> list[dict[str, Any]]:
 def _measured() -> list[dict[str, Any]]:
     from playwright.sync_api import sync_playwright
 
-    from tests.browser import lab
+    from tests.browser import lab, page
 
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         folder, private = Path(scratch, "course"), Path(scratch, "private")
@@ -79,7 +64,8 @@ def _measured() -> list[dict[str, Any]]:
         try:
             with lab.running_lab(folder, private) as server:
                 presses = _repaints(_opened(lab, chromium, server, "explorer.ipynb"))
-                frames = _opened(lab, chromium, server, "large.ipynb").evaluate(_FRAMES)
+                large = _opened(lab, chromium, server, "large.ipynb")
+                frames = large.evaluate(page.ZOOM_AND_PAN)
         finally:
             chromium.close()
     return [

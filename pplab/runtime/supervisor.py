@@ -2,7 +2,7 @@
 
 It starts the ranks, passes their events on, keeps their logs, notices when one fails, dies or
 hangs, finds out which of them did so first, ends them all, and ends. When the notebook goes away,
-however, its connection closes and the same happens.
+in whatever way, its connection closes and the same happens.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from pplab.runtime import wire
-from pplab.runtime.launch import Launch, launcher_for
+from pplab.runtime.launch import launcher_for
 from pplab.runtime.processes import adopt_orphans, die_with_parent, kill_descendants, reap
-from pplab.runtime.status import Board
 
 GRACE = 0.4  # seconds to let other ranks report, once one has failed: the first report may be a
 #              neighbour's "connection closed", which is a consequence
@@ -55,7 +54,6 @@ class Supervisor:
         self.cancelled = False
         self.failed_at: float | None = None
         self.hung = False
-        self.store_port: int | None = None
 
     def serve(self) -> None:
         """Run the job the notebook sends; returns when no process of it is left."""
@@ -317,6 +315,3 @@ def supervise(client: socket.socket, about: dict[str, Any], scratch: Path) -> No
     die_with_parent(signal.SIGTERM)
     signal.signal(signal.SIGTERM, lambda *_: (kill_descendants(), os._exit(1)))
     Supervisor(client, about, scratch).serve()
-
-
-__all__ = ["Board", "Launch", "supervise"]

@@ -15,6 +15,21 @@ from typing import Any
 
 from tests.browser.lab import CHROMIUM_FLAGS, cannot, chromium
 
+#: 120 frames of zooming in, panning and zooming out by keys; gives the milliseconds between them.
+ZOOM_AND_PAN = """async () => {
+  const host = document.querySelector(".pp-host"), times = [];
+  const key = (key, shiftKey) => host.dispatchEvent(
+    new KeyboardEvent("keydown", { key, shiftKey, bubbles: true }));
+  let last = null;
+  for (let i = 0; i < 120; i++) {
+    if (i < 20) key("+"); else if (i >= 70 && i < 95) key("-");
+    else key(i % 2 ? "ArrowRight" : "ArrowLeft", true);
+    const t = await new Promise((frame) => requestAnimationFrame(frame));
+    if (last !== null) times.push(t - last);
+    last = t;
+  }
+  return times;
+}"""
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>widget</title>
 <style>body { margin: 12px; background: %(page)s } %(css)s</style>
 <body data-jp-theme-light="%(light)s"><div id="here"></div><button id="after">after</button>

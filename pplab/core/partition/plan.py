@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -212,7 +212,3 @@ class Partition:
 
     def __repr__(self) -> str:
         return f"<Partition {list(self.bounds)}: {self}>"
-
-    def renamed(self, method: str, proof: str = "") -> Partition:
-        """The same cut under another name."""
-        return replace(self, method=method, proof=proof)
