@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import partition_drag, partition_real
 from benchmarks.report import entry
 from pplab.core.partition import least_maximum, minimax, partition
 from pplab.core.partition.block import block_partition
@@ -48,7 +49,8 @@ def milliseconds(work: Callable[[], Any], repeats: int = 5) -> float:
 
 def run() -> list[dict[str, Any]]:
     """All figures; growth and the ladder of the source's snippet are printed on the way."""
-    found = [*_speed(), *_ladder(), *_others(), *_recorded(), *_step_times()]
+    found = [*_speed(), *_ladder(), *_others(), *_recorded(), *_step_times(), *partition_drag.run()]
+    found += partition_real.run()
     _growth()
     return found
 

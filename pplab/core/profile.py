@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pplab.core import profile_words
+
 Floats = NDArray[np.float64]
 
 FORMAT = "pplab.profile"
@@ -81,7 +83,7 @@ WHOLE = ("parameters", "parameter_bytes", "activation_bytes", "output_bytes")
 LAYER_FIELDS = tuple(f.name for f in fields(LayerProfile))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Profile:
     """The layers of a model, in order, and where the numbers come from.
 
@@ -183,13 +185,21 @@ class Profile:
             ]
         return replace(self, layers=tuple(layers), source=f"{self.source}, corrected by a run")
 
+    # -- words ------------------------------------------------------------------------------------
+
     def __str__(self) -> str:
-        unit = "" if self.unit == "s" else " units"
-        time = f"{self.times.sum() * 1e3:.4g} ms" if not unit else f"{self.times.sum():.4g}{unit}"
-        return (
-            f"{len(self)} layers, {self.column('parameters').sum():,.0f} parameters, {time} a "
-            f"micro-batch ({self.source})"
-        )
+        """One sentence, and a table with a line a layer."""
+        return profile_words.text(self)
+
+    def __repr__(self) -> str:
+        origin = self.source.partition(":")[0]
+        return f"[{origin}] {profile_words.sentence(self)}"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """A notebook shows a profile as bars, and as text."""
+        from pplab.view.profile_card import profile_bundle  # the one reason to look upwards
+
+        return profile_bundle(self)
 
     # -- keeping it -------------------------------------------------------------------------------
 

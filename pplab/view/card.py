@@ -35,6 +35,18 @@ def wide(string: str, size: float, weight: str = "normal") -> float:
     return float(TextToPath().get_text_width_height_descent(string, font, ismath=False)[0])
 
 
+def wrapped(text: str, room: float, size: float, weight: str = "normal") -> list[str]:
+    """A text in lines no wider than `room` points."""
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and wide(longer, size, weight) > room:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines
+
+
 class Card:
     """A figure of `width` points with a bordered page; `height` in points."""
 

@@ -44,8 +44,8 @@ def picture(board: Scoreboard, *, width: float = 8.6) -> Figure:
     timelines = [one.timeline for one in board.running if one.timeline is not None]
     grids = [Lanes(rows_of([t]), 1) for t in timelines]
     room = across - 2 * cards.MARGIN
-    says = _wrapped(board.verdict(), room, 13, "bold")
-    setting = _wrapped(board.setting(), room, 8.5)
+    says = cards.wrapped(board.verdict(), room, 13, "bold")
+    setting = cards.wrapped(board.setting(), room, 8.5)
     head = cards.MARGIN + 18 * len(says) + 13 * len(setting) + 24
     below = head + ROW * len(board.scores) + 12
     stacked = sum(grid.height + TITLE + 7 for grid in grids)
@@ -65,18 +65,6 @@ def picture(board: Scoreboard, *, width: float = 8.6) -> Figure:
         _timelines(card, board, grids, below)
         cards.draw_legend(card, keys, foot)
     return card.figure
-
-
-def _wrapped(text: str, room: float, size: float, weight: str = "normal") -> list[str]:
-    """A text in lines no wider than `room`."""
-    lines = [""]
-    for word in text.split(" "):
-        longer = f"{lines[-1]} {word}".strip()
-        if lines[-1] and cards.wide(longer, size, weight) > room:
-            lines.append(word)
-        else:
-            lines[-1] = longer
-    return lines
 
 
 def _left(column: int) -> float:
@@ -99,12 +87,12 @@ def _row(card: cards.Card, board: Scoreboard, one: Score, top: float) -> None:
     card.say(cards.MARGIN, top + 7, one.name, size, weight="bold")
     if not one.runs:
         room = card.width - _left(0) - cards.MARGIN
-        lines = _wrapped(board.remarks(one), room, 8)
+        lines = cards.wrapped(board.remarks(one), room, 8)
         for line, text in enumerate([lines[0], lines[1] + " ..."] if len(lines) > 2 else lines):
             card.say(_left(0), top + 7 + 12 * line, text, 8, color=CAP)
         return
     if remarks := board.remarks(one):
-        for line, text in enumerate(_wrapped(remarks, NAME - 6, 6.5)[:2]):
+        for line, text in enumerate(cards.wrapped(remarks, NAME - 6, 6.5)[:2]):
             card.say(cards.MARGIN, top + 16 + 8 * line, text, 6.5, color=cards.SOFT)
     for column, cell in enumerate(board.cells(one)):
         cap = board.cap_share if COLUMNS[column][1] == "peak" else None

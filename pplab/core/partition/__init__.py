@@ -5,7 +5,8 @@ to get there from a naive snippet), ``deepspeed`` and ``block`` (what others do)
 (devices and links), ``problem`` (all costs of all cuts), ``inflight`` (memory), ``stepper`` (step
 times of many cuts at once), ``dynamic`` (the best cut when slices differ), ``search`` and
 ``certify`` (the least step time, and how sure that is), ``order`` (devices in any order), ``fit``
-(why nothing fits), ``plan`` (the answer), ``methods`` (the question), ``pipedream`` (a reader).
+(why nothing fits), ``plan`` (the answer), ``methods`` (the question), ``pipedream`` (a reader),
+``examples`` (small cases with known answers).
 """
 
 from pplab.core.partition.cluster import Device, Links, devices
@@ -13,7 +14,7 @@ from pplab.core.partition.cuts import PartitionError
 from pplab.core.partition.fit import DoesNotFit
 from pplab.core.partition.methods import METHODS, compare, partition, problem_of, solve
 from pplab.core.partition.minimax import least_maximum, minimax
-from pplab.core.partition.plan import Partition
+from pplab.core.partition.plan import Partition, Partitions
 from pplab.core.partition.problem import Problem
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Links",
     "Partition",
     "PartitionError",
+    "Partitions",
     "Problem",
     "compare",
     "devices",

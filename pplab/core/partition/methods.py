@@ -35,7 +35,7 @@ from pplab.core.partition.dynamic import least_worst, slice_costs
 from pplab.core.partition.fit import DoesNotFit, check_single_layers, explain
 from pplab.core.partition.minimax import even, least_bound
 from pplab.core.partition.order import best_order, count_orders, least_worst_order
-from pplab.core.partition.plan import Partition
+from pplab.core.partition.plan import Partition, Partitions
 from pplab.core.partition.problem import Problem
 from pplab.core.partition.search import Found, best_of, descend, few, try_all
 from pplab.core.profile import Profile
@@ -106,10 +106,10 @@ def compare(
     stages: int | None = None,
     methods: Iterable[Method] = ("uniform", "parameters", "minimax", "optimal"),
     **options: Any,
-) -> list[Partition]:
+) -> Partitions:
     """The same model cut in several ways; arguments as for ``partition``."""
     problem = problem_of(model, stages, **options)
-    return [solve(problem, method) for method in methods]
+    return Partitions(solve(problem, method) for method in methods)
 
 
 def solve(problem: Problem, method: Method = "optimal", *, free_order: bool = False) -> Partition:

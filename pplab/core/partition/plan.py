@@ -212,3 +212,22 @@ class Partition:
 
     def __repr__(self) -> str:
         return f"<Partition {list(self.bounds)}: {self}>"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """What a notebook shows: the cut with handles to drag, beside the optimal one."""
+        from pplab.view import partition_bundle  # a display is the one reason to look up
+
+        return partition_bundle([self])
+
+
+class Partitions(list[Partition]):
+    """The same model cut in several ways: a list that a notebook shows as one picture."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """What a notebook shows: the cuts under each other, and handles to make one's own."""
+        from pplab.view import partition_bundle
+
+        return partition_bundle(self) if self else {"text/plain": "no partitions"}
