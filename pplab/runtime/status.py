@@ -42,6 +42,18 @@ class Board:
         text = self.memory[at + _HEAD.size : at + _HEAD.size + length]
         return State(changes, since, text.decode(errors="replace"))
 
+    def take(self, rank: int, slots: bytes) -> None:
+        """Copy what a rank on another machine wrote into its own slot: the last of whole ones.
+
+        A piece of one is left out, the next one brings what it said. The moment is that of arrival.
+        """
+        whole = len(slots) // SLOT * SLOT
+        if whole and len(slots) == whole:
+            at = rank * SLOT
+            self.memory[at : at + SLOT] = slots[-SLOT:]
+            changes, _, length = _HEAD.unpack_from(self.memory, at)
+            _HEAD.pack_into(self.memory, at, changes, time.monotonic(), length)
+
 
 class Slot:
     """One rank's place on the board."""
