@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from pplab.core.profile import Profile
 from pplab.core.timeline import Timeline
 from pplab.core.words import duration as duration
 from pplab.core.words import number as number
@@ -32,8 +33,8 @@ def ticks(longest: float, about: float) -> list[float]:
     return [round(i * step, 12) for i in range(int(longest / step + 1e-9) + 1)]
 
 
-def hardware(timeline: Timeline) -> str:
-    """What a timeline ran on, in a few words; "" for a simulation.
+def hardware(timeline: Timeline | Profile) -> str:
+    """What a timeline (or a profile) ran on, in a few words; "" for a simulation.
 
     Reads what ``pplab.hardware()`` writes (cores, cpu, gpus), or a `summary` when there is one.
     """

@@ -45,7 +45,9 @@ def test_made_up_costs_keep_their_sum():
     profile = Profile.of(costs)
     assert np.array_equal(profile.times, costs)
     assert profile.backward == pytest.approx(2 * profile.forward)
-    assert str(profile) == "399 layers, 0 parameters, 7.98e+04 units a micro-batch (made up)"
+    said = "399 layers, 0 parameters, 7.98e+04 units a micro-batch (made up)"
+    assert str(profile).splitlines()[0] == said
+    assert repr(profile) == f"[made up] {said}"
 
 
 def test_numbers_of_numpy_are_taken_and_become_plain():
