@@ -17,16 +17,30 @@ _WHERE = {
     **dict.fromkeys(("schedule", "Schedule", "ScheduleError"), "pplab.core.schedule"),
     "Costs": "pplab.core.costs",
     "breakdown": "pplab.core.breakdown",
+    **dict.fromkeys(("partition", "devices", "Links"), "pplab.core.partition"),
+    "LayerProfile": "pplab.core.profile",
     "holds": "pplab.teach.checks",
+    "quiz": "pplab.teach.quiz",
+    "predict": "pplab.teach.predict",
+    "open_lab": "pplab.teach.lab",
     "Timeline": "pplab.core.timeline",
     "run": "pplab.runtime.run",
     "Run": "pplab.runtime.record",
+    "rebalance": "pplab.runtime.rebalance",
+    "profile": "pplab.runtime.profiling.ask",
     "RunError": "pplab.runtime.failure",
+    "Faults": "pplab.runtime.faults",
+    "check": "pplab.advise.check",
+    "diagnose": "pplab.advise.diagnose",
+    **dict.fromkeys(("sweep", "Sweep", "Sweeps"), "pplab.runtime.sweep"),
     "hardware": "pplab.runtime.hardware",
+    "offload": "pplab.runtime.zero.offload",
     **dict.fromkeys(("warm", "cool"), "pplab.runtime.client"),
     **dict.fromkeys(
         (
             "compare",
+            "compare_memory",
+            "compare_partitions",
             "compare_schedules",
             "curves",
             "LiveCurves",
@@ -38,7 +52,13 @@ _WHERE = {
         "pplab.view",
     ),
 }
-_MODULES = {"models": "pplab.runtime.models", "schedules": "pplab.core.schedules"}
+_MODULES = {
+    "batch": "pplab.core.batch",
+    "memory": "pplab.core.memory",
+    "models": "pplab.runtime.models",
+    "schedules": "pplab.core.schedules",
+    "traces": "pplab.traces",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from pplab.core.timeline import Timeline
 
 
-def gaps(work: Timeline) -> tuple[float, float]:
+def gaps(work: Timeline, typical: Callable[[list[float]], Any] = np.median) -> tuple[float, float]:
     """(overhead, latency): medians of the gaps after the own and after the awaited operation.
 
     Each F and B follows two operations: the one before it on its rank and, perhaps, its producer
-    on another. Whichever ended later is the one it had to wait for.
+    on another. Whichever ended later is the one it had to wait for. `typical`: what is made of all
+    gaps of a kind; np.mean counts the rare long ones, too.
     """
     layout = work.layout
     end_of = {
@@ -37,5 +41,5 @@ def gaps(work: Timeline) -> tuple[float, float]:
             own.append(start - previous)
         else:
             message.append(start - produced)
-    middle = [float(np.median(values)) if values else 0.0 for values in (own, message)]
+    middle = [float(typical(values)) if values else 0.0 for values in (own, message)]
     return middle[0], middle[1]

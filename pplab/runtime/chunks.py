@@ -43,7 +43,9 @@ class SlicedPipe(BoundsPipe):
 
     def __init__(self, *args: Any, layout: Layout, **kwargs: Any) -> None:
         self.layout = layout
-        super().__init__(*args, num_stages=layout.stages, **kwargs)
+        if kwargs.get("topology") is None:
+            kwargs["num_stages"] = layout.stages
+        super().__init__(*args, **kwargs)
 
     def _partition_layers(self, method: str = "uniform") -> None:
         super()._partition_layers(method)

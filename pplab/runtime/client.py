@@ -53,12 +53,13 @@ class Server:
             except OSError:
                 sock.close()
                 if not self.alive():
-                    raise ServerError(self._last_words()) from None
+                    raise ServerError(self.last_words()) from None
                 if time.monotonic() > end:
                     raise ServerError("the process server does not answer") from None
                 time.sleep(0.01)
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """Why the server ended, from the end of its log."""
         with contextlib.suppress(OSError):
             text = self.log.read_text(errors="replace").strip()
             if "No module named 'torch'" in text or "No module named 'deepspeed'" in text:
@@ -110,12 +111,15 @@ def events(start: dict[str, Any], blobs: list[bytes]) -> Iterator[wire.Message]:
     Leaving early (an exception such as KeyboardInterrupt in the loop body) stops the run, and
     returns only when no process of it is left.
     """
-    connection = warm().connect()
+    server = warm()
+    connection = server.connect()
     try:
         wire.send(connection, start, blobs)
         inbox = wire.Inbox()
         while data := connection.recv(1 << 20):
             yield from inbox.feed(data)
+    except ConnectionError as error:
+        raise ServerError(server.last_words()) from error
     finally:
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_WR)  # the supervisor takes this as "stop"

@@ -19,11 +19,9 @@ in a chunk is chunk * micro-batches + micro-batch.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from deepspeed.runtime.pipe.engine import PipelineEngine
 from torch import Tensor
@@ -31,14 +29,15 @@ from torch import Tensor
 from pplab.core.messages import Instruction, Message, Recv, Run, Send, programs
 from pplab.core.ops import WHOLE_STEP, Op
 from pplab.core.schedule import Schedule
-from pplab.runtime.activations import count_saved
+from pplab.runtime.counting import CountingEngine
 from pplab.runtime.halves import HalvesEngine
 from pplab.runtime.mail import Mail, as_given, as_list, gradients_of, handed_on, shapes_of
+from pplab.runtime.ranges import Unnamed
 from pplab.runtime.recorder import Recorder
 from pplab.runtime.status import Slot
 
 
-class ScheduledEngine(HalvesEngine):
+class ScheduledEngine(HalvesEngine, CountingEngine):
     """A DeepSpeed pipeline engine that executes programs and records a span per operation."""
 
     @classmethod
@@ -51,19 +50,19 @@ class ScheduledEngine(HalvesEngine):
         status: Slot,
         *,
         staged: bool = False,
-        profiled: bool = False,
+        named: Unnamed | None = None,
     ) -> ScheduledEngine:
         """Make `engine`, whose module is a ``SlicedPipe`` of the plan's layout, follow `plan`.
 
         batch(step, micro_batch) -> (inputs, labels). staged: messages go through CPU memory (gloo
-        on GPU tensors). profiled: name every operation for a profiler that is running.
+        on GPU tensors). named: names every operation for profilers (see ``ranges``).
         """
         engine.__class__ = cls
         assert isinstance(engine, cls)
         engine.plan, engine.program = plan, programs(plan)[engine.stage_id]
         engine.batch, engine.recorder, engine.status = batch, recorder, status
-        engine.named = torch.profiler.record_function if profiled else contextlib.nullcontext
-        engine.mail = Mail(engine.grid, engine.device, recorder, status, staged)
+        engine.named = named or Unnamed()
+        engine.mail = Mail(engine.grid, engine.device, recorder, status, staged, engine.named)
         engine.prepare()
         return engine
 
@@ -74,7 +73,7 @@ class ScheduledEngine(HalvesEngine):
         self.piece = None if layout.chunks > 1 else rank
         self.split = {op[1:] for op in self.plan.ops[rank] if op.kind == "W"}
         self.kept_losses, self.step_losses, self.micro_losses = {}, {}, []
-        self.measured = {}
+        self.prepare_counts()
         noting = self.split and 0 in self.pieces
         self.prepare_halves(self.module.forward_funcs if noting else [])
 
@@ -84,8 +83,10 @@ class ScheduledEngine(HalvesEngine):
     recorder: Recorder
     status: Slot
     mail: Mail
+    #: Called before every operation of a run with planted faults.
+    pace: Callable[[Op], None] | None = None
     #: Names an operation in a profiler's trace; does nothing when none is running.
-    named: Callable[[str], Any]
+    named: Unnamed
     #: Slices of the model on this rank, by chunk; and the one it works on now (None: between).
     pieces: list[int]
     piece: int | None
@@ -95,8 +96,6 @@ class ScheduledEngine(HalvesEngine):
     #: Loss of each micro-batch: of this step, and of all steps, on the rank that computes it.
     step_losses: dict[int, Tensor]
     micro_losses: list[list[float]]
-    #: Bytes found on the way (see ``Run.memory``).
-    measured: dict[str, int]
 
     # -- one step ---------------------------------------------------------------------------------
 
@@ -112,7 +111,9 @@ class ScheduledEngine(HalvesEngine):
                 case Recv(message):
                     self.post(message)
                 case Send(message):
-                    self.dispatch(message)
+                    chunk = self.pieces.index(message.piece_from)
+                    with self.named("S", message.micro_batch, chunk):
+                        self.dispatch(message)
         if self.plan.chunks > 1:
             self.piece = None
         self.finish_step()
@@ -133,8 +134,10 @@ class ScheduledEngine(HalvesEngine):
         elif op.kind == "U" and self.updates_at_the_end:
             return
         self.status.say(f"runs {op}")
+        if self.pace is not None:
+            self.pace(op)
         start = self.recorder.now()
-        with self.named(str(op)):
+        with self.named(*op):
             self.compute(op)
         self.recorder.add(op.kind, op.micro_batch, op.chunk, start, self.recorder.now())
 
@@ -153,19 +156,24 @@ class ScheduledEngine(HalvesEngine):
     def finish_step(self) -> None:
         """Gradient reduction, once every rank is there, and the optimizer step."""
         self.mail.flush()
+        self.count_gradients()
         self.status.say("waits for the other ranks, to end the step")
         start = self.recorder.now()
-        if self.zero_optimization() or self.is_data_parallel or self.gradient_clipping():
-            dist.barrier()  # else the wait in U's own collectives would count as the optimizer's
-        self._exec_reduce_tied_grads()
-        if self.is_data_parallel or self.zero_optimization() or self.using_bf16_optimizer:
-            self._exec_reduce_grads()  # else DeepSpeed flattens all gradients to sum up one copy
+        with self.named("G"):
+            if self.zero_optimization() or self.is_data_parallel or self.gradient_clipping():
+                dist.barrier()  # else the wait in U's own collectives would count as its own
+            self.traffic.at(self.recorder.step, "G", WHOLE_STEP)
+            self._exec_reduce_tied_grads()
+            if self.is_data_parallel or self.zero_optimization() or self.using_bf16_optimizer:
+                self._exec_reduce_grads()  # else DeepSpeed flattens all gradients for one copy
         end = self.recorder.now()
         self.recorder.add("G", WHOLE_STEP, 0, start, end)
         self.status.say("runs U, the optimizer step")
+        self.traffic.at(self.recorder.step, "U", WHOLE_STEP)
         with self.named("U"):
             self._exec_optimizer_step()
         self.recorder.add("U", WHOLE_STEP, 0, end, self.recorder.now())
+        self.traffic.pause()
 
     # -- where the rank is ------------------------------------------------------------------------
 
@@ -202,8 +210,9 @@ class ScheduledEngine(HalvesEngine):
             return
         start = self.recorder.now()
         at = self.at(op)
-        self.data_iterator = iter((self.batch(self.global_steps, op.micro_batch),))
-        self._exec_load_micro_batch(at)
+        with self.named("L", op.micro_batch, op.chunk):
+            self.data_iterator = iter((self.batch(self.global_steps, op.micro_batch),))
+            self._exec_load_micro_batch(at)
         if self.split and op[1:] in self.split and self.is_first_stage():
             for tensor in as_list(self.pipe_buffers["inputs"][at]):
                 tensor.requires_grad_(tensor.is_floating_point())
@@ -260,11 +269,8 @@ class ScheduledEngine(HalvesEngine):
         at = self.at(op)
         splits = op[1:] in self.split and self.is_first_stage()
         forward = self.split_forward if splits else self._exec_forward_pass
-        if op.micro_batch == 0 and self.global_steps == 0:
-            with count_saved(self.module) as count:
-                forward(at)
-            before = self.measured.get("activation_bytes", 0)
-            self.measured["activation_bytes"] = before + count.bytes
+        if self.counts:
+            self.counted_forward(forward, at, first=op.micro_batch == 0)
         else:
             forward(at)
         if self.is_last_stage():
@@ -282,6 +288,7 @@ class ScheduledEngine(HalvesEngine):
         else:
             self._exec_backward_pass(at)
         self.pipe_buffers["outputs"][at] = self.pipe_buffers["labels"][at] = None
+        self.held_outputs.pop(at, None)
         if self.is_last_stage():
             self.loss = self.loss.detach()
         if self.is_first_stage():

@@ -74,6 +74,8 @@ def _guilty(ranks: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def _sentence(rank: dict[str, Any], ranks: list[dict[str, Any]]) -> str:
     who, doing = f"rank {rank['rank']}", _doing(rank)
+    if rank.get("host"):
+        who += f" (on {rank['host']})"
     error = rank["error"]
     if error:
         same = [r for r in ranks if r["error"] and r["error"]["text"] == error["text"]]
@@ -84,6 +86,8 @@ def _sentence(rank: dict[str, Any], ranks: list[dict[str, Any]]) -> str:
             text = f"{error['type']}: {text}"
         return f"{who} failed{doing}: {text}"
     code = rank["exit_code"]
+    if code is None and rank.get("host"):
+        return f"{who} is gone: killed, or its machine or the network to it is lost{doing}"
     if code is not None and code < 0:
         name = signal.Signals(-code).name
         hint = ""

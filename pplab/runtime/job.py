@@ -13,11 +13,16 @@ from typing import Any
 from pplab.core.layout import Layout
 from pplab.core.schedule import Schedule
 from pplab.core.schedules.weights import updates_midway
+from pplab.core.topology import Topology
+from pplab.runtime.checkpoint import Resume
+from pplab.runtime.faults import Faults
+from pplab.runtime.hosts.hostfile import Host, spread, started_us
 from pplab.runtime.models import Model
 
 DTYPES = ("fp32", "bf16")
-ENGINES = ("pplab", "deepspeed", "dualpipev", "plain")
-LAUNCHERS = ("local", "deepspeed")
+ENGINES = ("pplab", "deepspeed", "dualpipev", "zero", "plain")
+LAUNCHERS = ("local", "deepspeed", "torchrun")
+THROUGH = ("pdsh", "openmpi", "slurm")
 DEVICES = ("auto", "cpu", "cuda")
 
 
@@ -26,14 +31,22 @@ class Job:
     """One run. Times are seconds.
 
     schedule: what every rank does (engine "pplab"), None for the engine's own; stages x replicas
-    ranks; micro_batches: per pipeline and step (DeepSpeed's gradient_accumulation_steps);
+    x tensor ranks; tensor: how many share every layer of a stage (tensor parallelism);
+    micro_batches: per pipeline and step (DeepSpeed's gradient_accumulation_steps);
     bounds: first layer of each slice of the model (stage, or chunk of one) and the number of
     layers, or None for equal layer counts; engine: "pplab" (any schedule), "deepspeed" (its own
-    1F1B, untouched), "dualpipev" (DeepSpeed's own DualPipeV, untouched: two slices a rank) or
-    "plain" (one process, no pipeline: the reference; with a schedule that updates the weights
-    within a step, every gradient is as old as that schedule makes it); launcher: "local" (warm
-    process server) or "deepspeed" (the command); hang_after: seconds without any operation
-    starting or ending before a run is stopped.
+    1F1B, untouched), "dualpipev" (DeepSpeed's own DualPipeV, untouched: two slices a rank), "zero"
+    (no pipeline: the whole model on each of the replicas, ZeRO-0 to 3) or "plain" (one process, no
+    pipeline: the reference; with a schedule that updates the weights within a step, every gradient
+    is as old as that schedule makes it); launcher: "local" (warm process server) or "deepspeed"
+    (the command); hang_after: seconds without any operation starting or ending before a run is
+    stopped; profile: write a trace of torch.profiler per rank; nsys: run under Nsight Systems;
+    speeds: how fast each rank of a pipeline takes the
+    layers of a paced model (0.5: twice the time), for an emulated mix of devices; checkpoint: leave
+    one in the run's record; resume: the checkpoint to continue from; hosts:
+    the machines, with their slots (``run(hostfile=...)``); through: how the `deepspeed` command
+    reaches them (its --launcher), with what further arguments (launcher_args);
+    faults: what is wrong with a paced run on purpose (``Faults``, or its fields as a dictionary).
     """
 
     model: Model
@@ -43,6 +56,7 @@ class Job:
     steps: int = 3
     micro_batch_size: int = 4
     replicas: int = 1
+    tensor: int = 1
     engine: str = "pplab"
     launcher: str = "local"
     device: str = "auto"
@@ -59,14 +73,23 @@ class Job:
     threads: int = 1
     record: bool = True
     profile: bool = False
+    nsys: bool = False
     keep_parameters: bool = False
     hang_after: float = 60.0
     port: int | None = None
+    speeds: tuple[float, ...] | None = None
+    checkpoint: bool = False
+    resume: Resume | None = None
+    hosts: tuple[Host, ...] = ()
+    through: str = "pdsh"
+    launcher_args: str = ""
+    faults: Faults | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in (
             ("engine", ENGINES),
             ("launcher", LAUNCHERS),
+            ("through", THROUGH),
             ("device", DEVICES),
             ("dtype", DTYPES),
         ):
@@ -74,11 +97,17 @@ class Job:
                 raise ValueError(
                     f"{name} is one of {', '.join(allowed)}, not {getattr(self, name)}"
                 )
-        for name in ("stages", "micro_batches", "steps", "micro_batch_size", "replicas", "threads"):
+        for name in (
+            "stages", "micro_batches", "steps", "micro_batch_size", "replicas", "tensor", "threads",
+        ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.engine == "plain" and self.world != 1:
             raise ValueError("the plain loop is one process: stages=1, replicas=1")
+        if self.engine == "zero":
+            self._check_zero()
+        if self.tensor > 1:
+            self._check_tensor()
         if self.engine == "dualpipev" and self.micro_batches < 2 * self.stages:
             raise ValueError(
                 f"DualPipeV needs two micro-batches a rank to fill its V: at least "
@@ -88,6 +117,24 @@ class Job:
             self._check_schedule(self.schedule)
         if self.bounds is not None:
             self._check_bounds(self.bounds)
+        if self.speeds is not None:
+            self._check_speeds(self.speeds)
+        object.__setattr__(self, "faults", Faults.of(self.faults))
+        if self.faults is not None:
+            self.faults.check(self)
+        if self.checkpoint or self.resume:
+            self._check_checkpoint()
+        if self.nsys and (self.launcher != "deepspeed" or self.hosts):
+            raise ValueError(
+                "nsys=True wraps the `deepspeed` command of this machine: give "
+                "launcher='deepspeed', and no other hosts"
+            )
+        if self.launcher == "torchrun" and not started_us():
+            raise ValueError("launcher='torchrun' is for scripts that torchrun has started")
+        if self.hosts:
+            if self.launcher != "deepspeed":
+                raise ValueError("only launcher='deepspeed' starts ranks on other hosts")
+            spread(self.hosts, self.world)
 
     def _check_schedule(self, schedule: Schedule) -> None:
         schedule.check()
@@ -131,6 +178,27 @@ class Job:
                 "needs, never exists: run it with gradient_clipping=0"
             )
 
+    def _check_zero(self) -> None:
+        if self.stages != 1 or self.bounds is not None or self.schedule is not None:
+            raise ValueError(
+                "engine 'zero' has no pipeline, so no schedule, bounds or stages: give replicas; "
+                "for ZeRO-0 or 1 with a pipeline give a schedule and leave the engine out"
+            )
+        if self.checkpoint or self.resume:
+            raise ValueError("checkpoints here are by pipeline stage: engine 'zero' has none")
+
+    def _check_tensor(self) -> None:
+        if self.model.family != "gpt":
+            raise ValueError(
+                "only the layers of models.gpt know how to share their work with other ranks: "
+                "use tensor=1 for other models"
+            )
+        heads = self.model.settings["heads"]
+        if heads % self.tensor:
+            raise ValueError(f"{self.tensor} tensor parts cannot share {heads} heads evenly")
+        if self.engine != "pplab":
+            raise ValueError(f"engine {self.engine!r} is run with tensor=1 here; use 'pplab'")
+
     def _check_bounds(self, bounds: tuple[int, ...]) -> None:
         rising = all(a < b for a, b in pairwise(bounds))
         if len(bounds) != self.slices + 1 or bounds[0] != 0 or not rising:
@@ -138,6 +206,41 @@ class Job:
                 f"bounds are {self.slices + 1} rising layer numbers from 0 to the number of "
                 f"layers, not {list(bounds)}"
             )
+
+    def _check_speeds(self, speeds: tuple[float, ...]) -> None:
+        if not self.model.paced:
+            raise ValueError(
+                "speeds are for paced models: how fast computed layers run is up to the hardware"
+            )
+        if self.engine == "plain":
+            raise ValueError("the plain loop is one process: there are no ranks to give speeds to")
+        if len(speeds) != self.stages or not all(0 < s < float("inf") for s in speeds):
+            raise ValueError(
+                f"speeds are {self.stages} positive numbers, one for each rank of a pipeline "
+                f"(0.5: takes twice the model's time), not {list(speeds)}"
+            )
+
+    def _check_checkpoint(self) -> None:
+        if self.engine == "plain":
+            raise ValueError("the plain loop has no DeepSpeed engine, and so no checkpoint")
+        if self.tensor > 1:
+            raise ValueError(
+                "with tensor > 1 each rank has a part of every layer, and checkpoints here are "
+                "by whole layers: use tensor=1 to write or read one"
+            )
+
+    @property
+    def first_step(self) -> int:
+        """Number of this run's first step: not 0 when it continues another."""
+        return self.resume.step if self.resume else 0
+
+    def batch_number(self, step: int, micro_batch: int, replica: int = 0) -> int:
+        """Which micro-batch of the data a pipeline reads, `step` counted from 0 in this run.
+
+        Replicas take turns, step after step; a run that continues another reads on where it ended.
+        """
+        read = self.resume.batches if self.resume else 0
+        return read + (step * self.micro_batches + micro_batch) * self.replicas + replica
 
     @property
     def layout(self) -> Layout:
@@ -154,7 +257,22 @@ class Job:
     @property
     def world(self) -> int:
         """Number of processes."""
-        return self.stages * self.replicas
+        return self.stages * self.replicas * self.tensor
+
+    @property
+    def distant(self) -> bool:
+        """True when ranks may be on other machines than the caller, with clocks of their own."""
+        return bool(self.hosts) or self.launcher == "torchrun"
+
+    @property
+    def topology(self) -> Topology:
+        """Which rank does what, numbered as DeepSpeed does."""
+        return Topology(self.stages, self.replicas, self.tensor)
+
+    @property
+    def zero_stage(self) -> int:
+        """The ZeRO stage that DeepSpeed gets: `config` may say another than `zero`."""
+        return int(self.deepspeed_config()["zero_optimization"]["stage"])
 
     @property
     def samples_per_step(self) -> int:
@@ -185,6 +303,8 @@ class Job:
                 "activation_checkpoint_interval": self.activation_checkpoint_interval,
                 "use_reentrant": False,  # the reentrant default fails on integer inputs
             }
+        if self.tensor > 1:  # DeepSpeed would cut messages up, which ScheduledEngine does not
+            base.setdefault("pipeline", {}).update(pipe_partitioned=False, grad_partitioned=False)
         return merged(base, self.config)
 
     def as_json(self) -> dict[str, Any]:
@@ -193,6 +313,9 @@ class Job:
         data["model"] = {"family": self.model.family, "settings": self.model.settings}
         data["schedule"] = schedule_as_json(self.schedule) if self.schedule else None
         data["bounds"] = list(self.bounds) if self.bounds else None
+        data["speeds"] = list(self.speeds) if self.speeds else None
+        data["resume"] = asdict(self.resume) if self.resume else None
+        data["faults"] = self.faults.as_json() if self.faults else None
         return data
 
     @classmethod
@@ -202,6 +325,9 @@ class Job:
         data["model"] = Model(**data["model"], payload=payload)
         data["schedule"] = schedule_from_json(data["schedule"]) if data["schedule"] else None
         data["bounds"] = tuple(data["bounds"]) if data["bounds"] else None
+        data["hosts"] = tuple(Host(*host) for host in data.get("hosts", ()))
+        data["speeds"] = tuple(data["speeds"]) if data.get("speeds") else None
+        data["resume"] = Resume(**data["resume"]) if data.get("resume") else None
         return cls(**data)
 
     def changed(self, **changes: Any) -> Job:

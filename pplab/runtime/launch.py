@@ -9,10 +9,12 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pplab.runtime import nsys
 from pplab.runtime.processes import die_with_parent
 from pplab.runtime.rank import SOCKET_VARIABLE, start_forked
 from pplab.runtime.status import SLOT, Board
@@ -20,7 +22,7 @@ from pplab.runtime.status import SLOT, Board
 
 def placement(job: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:
     """Device and backend for a job on this machine, with the reason in words."""
-    gpus, world = about["cuda_devices"], job["stages"] * job["replicas"]
+    gpus, world = about["cuda_devices"], ranks_of(job)
     device = job["device"]
     if device == "cuda" and not gpus:
         raise OSError("device='cuda' was asked for, but torch sees no CUDA GPU here")
@@ -40,13 +42,21 @@ def placement(job: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:
     return {"device": "cuda", "backend": "gloo", "staged": True, "why": why}
 
 
+def ranks_of(job: dict[str, Any]) -> int:
+    """How many processes a job asks for."""
+    return int(job["stages"] * job["replicas"] * job.get("tensor", 1))
+
+
 class Launch:
     """Ranks forked from this process, which has imported torch and DeepSpeed already."""
+
+    #: What a rank on another machine must know to be one.
+    token = ""
 
     def __init__(self, start: dict[str, Any], about: dict[str, Any], scratch: Path) -> None:
         job = start["job"]
         self.job, self.scratch = job, scratch
-        world = job["stages"] * job["replicas"]
+        world = ranks_of(job)
         self.place = {
             **placement(job, about),
             "launcher": job["launcher"],
@@ -56,7 +66,15 @@ class Launch:
         self.forked: list[tuple[int, socket.socket, int]] = []
         self.pid = 0
         self.exit_code: int | None = None
+        self.ended: float | None = None
         self.board = self.make_board(world)
+
+    def writing(self) -> bool:
+        """Whether nsys still writes its report, once all ranks have ended."""
+        if not self.job["nsys"] or self.exit_code is not None:
+            return False
+        self.ended = self.ended or time.monotonic()
+        return time.monotonic() < self.ended + nsys.PATIENCE
 
     def make_board(self, world: int) -> Board:
         """Memory in which the ranks say what they do; inherited by fork."""
@@ -100,7 +118,7 @@ class DeepSpeedLaunch(Launch):
         os.chmod(self.path, 0o600)
         listener.listen(world)
         yield "listen", listener
-        port = self.job["port"] or _free_port()
+        port = self.job["port"] or free_port()
         if not _is_free(port):
             raise OSError(f"port {port} is taken: choose another one, or leave the choice to pplab")
         command = [
@@ -110,6 +128,10 @@ class DeepSpeedLaunch(Launch):
         ]  # fmt: skip
         read, write = os.pipe()
         environment = {**os.environ, SOCKET_VARIABLE: str(self.path)}
+        if self.job["nsys"]:
+            nsys.check()
+            command = nsys.wrapped(command, self.place["records"])
+            environment[nsys.VARIABLE] = "1"
         if self.place["device"] == "cpu":
             environment["DS_ACCELERATOR"] = "cpu"
         process = subprocess.Popen(
@@ -127,11 +149,20 @@ class DeepSpeedLaunch(Launch):
 
 def launcher_for(start: dict[str, Any], about: dict[str, Any], scratch: Path) -> Launch:
     """The launcher a job asks for."""
+    if start["job"]["hosts"]:
+        from pplab.runtime.hosts.launch import HostsLaunch  # which builds on Launch
+
+        return HostsLaunch(start, about, scratch)
+    if start["job"]["launcher"] == "torchrun":
+        from pplab.runtime.hosts.torchrun import TorchrunLaunch
+
+        return TorchrunLaunch(start, about, scratch)
     kind = DeepSpeedLaunch if start["job"]["launcher"] == "deepspeed" else Launch
     return kind(start, about, scratch)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody uses on this machine at the moment."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return sock.getsockname()[1]

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from pplab.core.messages import Message
 from pplab.core.ops import Op
+from pplab.runtime.courier import Courier
+from pplab.runtime.ranges import Unnamed
 from pplab.runtime.recorder import Recorder
 from pplab.runtime.status import Slot
 
@@ -34,10 +36,16 @@ class Mail:
     """
 
     def __init__(
-        self, grid: Any, device: Any, recorder: Recorder, status: Slot, staged: bool
+        self,
+        grid: Any,
+        device: Any,
+        recorder: Recorder,
+        status: Slot,
+        staged: bool,
+        named: Unnamed | None = None,
     ) -> None:
         self.grid, self.recorder, self.status = grid, recorder, status
-        self.device, self.staged = device, staged
+        self.device, self.staged, self.named = device, staged, named or Unnamed()
         # The process group itself: dist.isend and irecv spend 0.1 ms on checks per message
         self.world: Any = dist.distributed_c10d._get_default_group()
         #: By link (kind, from, to): what was said about it, was sent on it, and is to come.
@@ -45,6 +53,8 @@ class Mail:
         self.announced: dict[tuple[str, int, int], list[Any]] = {}
         self.expecting: dict[tuple[str, int, int], list[Any]] = {}
         self.processes: dict[int, int] = {}
+        #: By (slice, slice): what sends messages later than they would (planted faults).
+        self.couriers: dict[tuple[int, int], Courier] = {}
         self.sends: list[tuple[Any, Tensor]] = []
         self.arriving: dict[Message, list[tuple[Any, Tensor]]] = {}
 
@@ -56,8 +66,16 @@ class Mail:
         for i, tensor in enumerate(tensors):
             data = tensor.detach().contiguous()
             data = data.cpu() if self.staged else data
-            self.sends.append((self.world.send([data], peer, message.tag * TENSORS + i), data))
+            tag = message.tag * TENSORS + i
+            courier = self.couriers.get((message.piece_from, message.piece_to))
+            work = courier.send(data, peer, tag) if courier else self.world.send([data], peer, tag)
+            self.sends.append((work, data))
         self.sends += [(work, data) for work, data in gone if not work.is_completed()]
+
+    def make_late(self, links: dict[tuple[int, int], float]) -> None:
+        """From now on, messages from one slice to another arrive so many seconds later."""
+        by_delay = {seconds: Courier(self.world, seconds) for seconds in set(links.values())}
+        self.couriers = {link: by_delay[seconds] for link, seconds in links.items()}
 
     def process(self, rank: int) -> int:
         """The global rank of a rank of this pipeline (DeepSpeed's grid looks it up slowly)."""
@@ -131,9 +149,10 @@ class Mail:
         self.status.say(f"waits for {in_words(message)}, to run {op}")
         start = self.recorder.now()
         tensors = []
-        for work, buffer in self.arriving.pop(message):
-            work.wait()
-            tensors.append(buffer.to(self.device) if self.staged else buffer)
+        with self.named("R", op.micro_batch, op.chunk):
+            for work, buffer in self.arriving.pop(message):
+                work.wait()
+                tensors.append(buffer.to(self.device) if self.staged else buffer)
         self.recorder.add("R", op.micro_batch, op.chunk, start, self.recorder.now())
         if message.kind == "F":
             for tensor in tensors:

@@ -66,7 +66,8 @@ def step_ends(work: Timeline) -> Floats:
     """Mean time by rank from the last F, B or W of any rank to the end of the rank's own U.
 
     Gradient reduction and the wait for it are inside: the simulator starts U when all ranks are
-    done. Shape (ranks,); 0 where no U of the whole step was recorded.
+    done. Shape (ranks,); 0 where no U of the whole step was recorded, and where a rank that has
+    nobody to wait for (ZeRO-0, no replicas, no clipping) ends its U before another its last B.
     """
     found: list[list[float]] = [[] for _ in range(work.layout.stages)]
     whole = (work.kind == CODE["U"]) & (work.micro_batch == WHOLE_STEP)
@@ -74,5 +75,5 @@ def step_ends(work: Timeline) -> Floats:
         mine = work.step == step
         done = work.end[mine & work.is_kind("FBW")].max()
         for row in np.flatnonzero(mine & whole):
-            found[work.rank[row]].append(work.end[row] - done)
+            found[work.rank[row]].append(max(0.0, work.end[row] - done))
     return np.array([np.mean(times) if times else 0.0 for times in found])

@@ -30,8 +30,7 @@ class PlainLoop:
 
     def __init__(self, job: Job, network: Network, recorder: Recorder, device: str) -> None:
         self.job, self.network, self.recorder, self.device = job, network, recorder, device
-        self.modules: dict[int, nn.Module] = {}
-        self.calls = self._build()
+        self.modules, self.calls = built(network, base_seed(job))
         self.step_number = 0
         #: Loss of each micro-batch, a row a step
         self.micro_losses: list[list[float]] = []
@@ -40,25 +39,6 @@ class PlainLoop:
             everything.to(torch.bfloat16)
         self.optimizer = KINDS[job.optimizer](everything.parameters(), lr=job.lr, weight_decay=0.0)
         self.parameters = list(everything.parameters())
-
-    def _build(self) -> list[Any]:
-        """Build the layers as DeepSpeed does: layer i from seed base + i, tied ones once."""
-        tied: dict[str, nn.Module] = {}
-        calls: list[Any] = []
-        for i, spec in enumerate(self.network.layers):
-            set_seed(base_seed(self.job) + i)
-            if isinstance(spec, TiedLayerSpec):
-                if spec.key not in tied:
-                    tied[spec.key] = spec.build()
-                module = self.modules[i] = tied[spec.key]
-                calls.append(partial(spec.forward_fn, module) if spec.forward_fn else module)
-            elif isinstance(spec, LayerSpec | nn.Module):
-                module = spec.build() if isinstance(spec, LayerSpec) else spec
-                self.modules[i] = module
-                calls.append(module)
-            else:
-                calls.append(spec)
-        return calls
 
     def step(self) -> float:
         """One training step; returns the mean loss."""
@@ -85,6 +65,30 @@ class PlainLoop:
         self.step_number += 1
         self.micro_losses.append(losses)
         return sum(losses) / len(losses)
+
+
+def built(network: Network, seed: int) -> tuple[dict[int, nn.Module], list[Any]]:
+    """The layers' modules by number, and what to call one after the other.
+
+    Built as DeepSpeed's pipeline does: layer i from seed + i, tied ones once.
+    """
+    tied: dict[str, nn.Module] = {}
+    modules: dict[int, nn.Module] = {}
+    calls: list[Any] = []
+    for i, spec in enumerate(network.layers):
+        set_seed(seed + i)
+        if isinstance(spec, TiedLayerSpec):
+            if spec.key not in tied:
+                tied[spec.key] = spec.build()
+            module = modules[i] = tied[spec.key]
+            calls.append(partial(spec.forward_fn, module) if spec.forward_fn else module)
+        elif isinstance(spec, LayerSpec | nn.Module):
+            module = spec.build() if isinstance(spec, LayerSpec) else spec
+            modules[i] = module
+            calls.append(module)
+        else:
+            calls.append(spec)
+    return modules, calls
 
 
 def to_device(value: Any, device: str) -> Any:

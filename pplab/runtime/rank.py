@@ -20,6 +20,7 @@ from typing import Any
 
 from pplab.runtime import wire
 from pplab.runtime.job import Job
+from pplab.runtime.nsys import VARIABLE
 from pplab.runtime.processes import die_with_parent
 from pplab.runtime.status import Board, Slot
 
@@ -52,26 +53,37 @@ def main(connection: socket.socket, place: dict[str, Any], slot: Slot) -> int:
         if job.profile:
             directory = place["records"] or os.getcwd()
             place["profile"] = os.path.join(directory, f"trace-rank-{place['rank']}.json")
-        _run(job, place, slot, connection)
+        _run(job, start["task"], place, slot, connection)
         return 0
     except BaseException as error:
         _report(error, connection, place)
         return 1
 
 
-def _run(job: Job, place: dict[str, Any], slot: Slot, connection: socket.socket) -> None:
+def _run(
+    job: Job, task: dict[str, Any] | None, place: dict[str, Any], slot: Slot, sock: socket.socket
+) -> None:
+    """Train; or, when there is a `task`, profile the layers of the job's model."""
     slot.say("imports torch and DeepSpeed")
     from pplab.runtime.preload import preload
 
     preload()
+    if task is not None:
+        from pplab.runtime.profiling.measure import measure
+
+        measure(job, task, place, slot, lambda event, blobs: wire.send(sock, event, blobs))
+        return
     from pplab.runtime import train
+    from pplab.runtime.hosts.remote import agents_store
 
     slot.say("joins the other ranks")
     store = None
     if place["launcher"] == "local":
-        store = _store(job, place, connection)
+        store = _store(job, place, sock)
+    elif place["launcher"] == "torchrun":
+        store = agents_store()
     train.join(job, place, store)
-    train.train(job, place, slot, lambda event, blobs: wire.send(connection, event, blobs))
+    train.train(job, place, slot, lambda event, blobs: wire.send(sock, event, blobs))
 
 
 def _store(job: Job, place: dict[str, Any], connection: socket.socket) -> Any:
@@ -109,6 +121,8 @@ def _environment(place: dict[str, Any]) -> None:
         )
         # Loopback: a host name that does not resolve would otherwise hang gloo
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+    if place.get("master"):  # mpirun and srun say nothing of a master
+        os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = map(str, place["master"])
     os.environ.pop("LOCAL_SIZE", None)  # DeepSpeed would take 66 MiB of /dev/shm a rank
     if place["device"] == "cpu":
         os.environ["DS_ACCELERATOR"] = "cpu"
@@ -198,4 +212,6 @@ def start_launched() -> int:
 if __name__ == "__main__":
     code = start_launched()
     sys.stdout.flush()
+    if VARIABLE in os.environ:
+        sys.exit(code)  # what nsys put into this process writes down the rest at the exit
     os._exit(code)

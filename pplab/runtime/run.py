@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,16 @@ import numpy as np
 from pplab.core.ops import CODE
 from pplab.core.schedule import Schedule
 from pplab.core.timeline import Timeline
-from pplab.runtime import client, models
+from pplab.runtime import client, models, nsys
+from pplab.runtime.checkpoint import check_continues, inherited, resume_from
 from pplab.runtime.failure import RunError, explain
 from pplab.runtime.hardware import hardware
+from pplab.runtime.hosts import torchrun
+from pplab.runtime.hosts.hostfile import launcher_environment, on_hosts
 from pplab.runtime.job import Job
-from pplab.runtime.progress import progress
-from pplab.runtime.record import Run, logs_html, new_directory
+from pplab.runtime.partitioned import Chosen, Cut, choose
+from pplab.runtime.progress import Progress, progress
+from pplab.runtime.record import Run, load_record, logs_html, new_directory
 from pplab.runtime.wire import array_from_blob
 
 
@@ -28,6 +32,11 @@ def run(
     plan: Schedule | None = None,
     model: models.Model | None = None,
     *,
+    partition: Cut | None = None,
+    resume: Run | str | Path | None = None,
+    hostfile: str | Path | Sequence[tuple[str, int]] | None = None,
+    slurm: bool = False,
+    loader: str = "layers",
     quiet: bool = False,
     keep: bool = True,
     on_loss: Callable[[int, float], None] | None = None,
@@ -36,11 +45,28 @@ def run(
     """Train a model on real processes under DeepSpeed, following a schedule; returns a Run.
 
     plan: the schedule every rank follows (``one_f_one_b(stages=4, micro_batches=8)``). Leave it
-    out for DeepSpeed's own, untouched (engine="deepspeed": 1F1B, engine="dualpipev") or for
-    engine="plain" (one process, no pipeline), and give stages and micro_batches instead.
+    out for DeepSpeed's own, untouched (engine="deepspeed": 1F1B, engine="dualpipev"), and give
+    stages and micro_batches instead; or for no pipeline, and give micro_batches: engine="zero"
+    (replicas=4, zero=3: data-parallel ranks) or engine="plain" (one process).
     model: ``pplab.models.gpt()`` (default), ``.paced()`` or ``.own()``.
+    partition: where to cut the model: a ``Partition``, bounds such as [0, 3, 6, 8], or a method
+    ("optimal", "minimax", "uniform", "parameters", "type:regex", "block"), for which the layers
+    are timed first, unless the model says what they take. Without it: equal layer counts. The
+    result keeps what was predicted (``Run.partition``).
+    resume: a run with checkpoint=True (or the directory of its record): continue from where it
+    ended, with its model, schedule and settings where none are given; steps are further steps.
+    Another cut, schedule, number of ranks or replicas, or ZeRO-0 instead of 1, make no difference
+    to what is computed. loader: see ``Resume``.
+    hostfile: run on these machines: a file as `deepspeed` reads it ("HOST slots=N" a line), or
+    pairs (host, slots). slurm: run on those of the Slurm allocation this process is in. The ranks
+    are started by the `deepspeed` command, and their times are put on one clock; how wrong that
+    can be stands in ``Run.placement["clock_error"]`` (seconds).
+    In a script that torchrun started, its processes become the ranks; the Run is that of rank 0's
+    process, the others get None (see ``hosts.torchrun``).
     settings: fields of ``Job``: steps, micro_batch_size, replicas, zero, dtype, lr, seed, bounds,
-    launcher, device, config (merged over the DeepSpeed JSON), profile, keep_parameters, ...
+    launcher, device, config (merged over the DeepSpeed JSON), profile (torch.profiler, a trace per
+    rank), nsys (Nsight Systems, see ``Run.reports``), keep_parameters, speeds,
+    checkpoint, ...
     quiet: show no progress. keep: write the record (see ``record``). on_loss: called while the run
     runs, with the number of micro-batches seen so far and the latest loss.
 
@@ -48,14 +74,61 @@ def run(
     starts; RunError when a rank fails, dies or hangs: by then all its processes have ended.
     """
     begin = time.perf_counter_ns()
+    if partition is not None and settings.get("bounds") is not None:
+        raise ValueError("partition and bounds both say where to cut: give one of them")
+    if hostfile is not None or slurm:
+        settings = {**on_hosts(hostfile, slurm), **settings}
+    elif torchrun.started_us():
+        settings = {"launcher": "torchrun", **settings}
+    earlier = load_record(resume) if isinstance(resume, str | Path) else resume
+    job = job_of(plan, model, settings, earlier, loader)
+    if job.launcher == "torchrun":
+        torchrun.check_world(job.world)
+        if os.environ["RANK"] != "0":
+            torchrun.follow()
+            return None  # type: ignore[return-value]  # the Run is rank 0's
+    show, cut = progress(job, quiet), None
+    if partition is not None:
+        try:
+            cut = choose(partition, job, show.say)
+        except BaseException:
+            show.close("nothing was run")
+            raise
+        begin = time.perf_counter_ns()  # timing the layers is no part of the start of a run
+    return run_job(
+        job, begin, quiet=quiet, keep=keep, on_loss=on_loss, show=show, cut=cut, earlier=earlier
+    )
+
+
+def job_of(
+    plan: Schedule | None,
+    model: models.Model | None,
+    settings: dict[str, Any],
+    earlier: Run | None = None,
+    loader: str = "layers",
+) -> Job:
+    """The job of ``run``, without its cut; raises ValueError for what cannot be run."""
+    if earlier is not None:
+        settings = inherited(earlier, plan, model, settings)
+        settings["resume"] = resume_from(earlier, loader)
+        plan, model = settings.pop("schedule"), settings.pop("model")
     model = models.as_model(model or models.gpt())
     if plan is not None:
         stages = 1 if settings.get("engine") == "plain" else plan.stages
         settings = {"stages": stages, "micro_batches": plan.micro_batches, **settings}
+    elif settings.get("engine") in ("zero", "plain"):
+        settings = {"stages": 1, **settings}
     elif settings.get("engine", "pplab") == "pplab":
         raise ValueError("give a schedule, or engine='deepspeed' with stages and micro_batches")
+    if settings.get("speeds") is not None:
+        settings = {**settings, "speeds": tuple(map(float, settings["speeds"]))}
+    if settings.get("nsys"):
+        nsys.check()
+        settings = {"launcher": "deepspeed", **settings}
     job = Job(model=model, schedule=plan, **settings)
-    return run_job(job, begin, quiet=quiet, keep=keep, on_loss=on_loss)
+    if earlier is not None:
+        check_continues(earlier, job)
+    return job
 
 
 def run_job(
@@ -65,19 +138,29 @@ def run_job(
     quiet: bool = False,
     keep: bool = True,
     on_loss: Callable[[int, float], None] | None = None,
+    show: Progress | None = None,
+    cut: Chosen | None = None,
+    earlier: Run | None = None,
 ) -> Run:
-    """Run a job; see ``run``."""
+    """Run a job; see ``run``. show: a progress display that exists already; cut: where the model
+    is cut instead of where the job says; earlier: the run that it continues."""
     begin = begin or time.perf_counter_ns()
-    warnings: list[str] = []
-    directory = _directory(warnings) if keep or job.profile else None
+    warnings: list[str] = list(cut.notes) if cut else []
+    if cut is not None:
+        job = job.changed(bounds=cut.bounds, speeds=cut.speeds)
+    kept = keep or job.profile or job.nsys or job.checkpoint
+    directory = _directory(warnings, earlier) if kept else None
+    if job.checkpoint and directory is None:
+        raise OSError(f"no place for the checkpoint: {warnings[-1]}")
     start = {
         "job": job.as_json(),
         "cells": _cells(job),
         "path": [path for path in sys.path if path],
         "directory": os.getcwd(),
         "records": str(directory) if directory else None,
+        "environment": launcher_environment() if job.distant else {},
     }
-    show = progress(job, quiet)
+    show = show or progress(job, quiet)
     collected = Collected(job, begin)
     try:
         for event, blobs in client.events(start, _payload(job)):
@@ -87,13 +170,19 @@ def run_job(
             elif event["event"] == "step":
                 show.step(event["loss"], event["seconds"])
                 if on_loss:
-                    seen = (event["step"] + 1) * job.micro_batches * job.replicas
-                    on_loss(seen, event["loss"])
+                    done = event["step"] - job.first_step + 1
+                    on_loss(job.batch_number(done, 0), event["loss"])
             elif event["event"] == "stream":
                 show.stream(event["micro_batch"], event["loss"])
                 if on_loss:
                     on_loss(event["micro_batch"] + 1, event["loss"])
         result = collected.finish(directory, warnings)
+        result.partition = cut.partition if cut else None
+        if job.nsys and not result.reports:
+            result.warnings.append(
+                "Nsight Systems left no report: its own words are in the log of `deepspeed`"
+            )
+        result.earlier_losses = earlier.all_losses if earlier else []
     except BaseException as error:
         stopped = isinstance(error, KeyboardInterrupt)
         show.close("stopped; all its processes have ended" if stopped else "failed")
@@ -120,6 +209,7 @@ class Collected:
         self.spans: list[dict[str, Any]] = []
         self.parameters: dict[str, Any] = {}
         self.micro_losses: list[list[float]] = []
+        self.warnings: list[str] = []
         self.end: dict[str, Any] | None = None
 
     def take(self, event: dict[str, Any], blobs: list[bytes]) -> None:
@@ -134,6 +224,8 @@ class Collected:
             self.step_times.append(event["seconds"])
         elif kind == "result":
             self.results[event["rank"]] = event
+            if event["part"]:
+                return  # the parts of a stage wait for each other in every layer: one is shown
             columns = dict(
                 zip(event["columns"], array_from_blob(event["spans"], blobs[0]).T, strict=True)
             )
@@ -145,6 +237,11 @@ class Collected:
                 self.micro_losses = self.micro_losses or event["micro_losses"]
                 for (name, about), blob in zip(event["parameters"].items(), blobs[1:], strict=True):
                     self.parameters[name] = array_from_blob(about, blob)
+        elif kind == "warning":
+            self.warnings.append(event["text"])
+        elif kind == "left":
+            pids = ", ".join(map(str, event["pids"]))
+            self.warnings.append(f"processes of this run could not be ended: {pids}")
         elif kind in ("done", "failed"):
             self.end = event
 
@@ -159,10 +256,14 @@ class Collected:
             raise explain(end, directory)
         if end["log_error"]:
             warnings.append(f"the logs are incomplete: {end['log_error']}")
+        warnings += self.warnings
         about = self.placed
+        about["hosts"] = [self.results[rank].get("host", "") for rank in sorted(self.results)]
         timeline = self.timeline()
         first = float(timeline.start.min()) if len(timeline) else 0.0
         startup = first - self.begin / 1e9 if len(timeline) else 0.0
+        if self.job.distant:
+            startup = 0.0  # not known: the first operation is on rank 0's clock, not on this one's
         return Run(
             job=self.job,
             timeline=timeline.shifted(-first) if len(timeline) else timeline,
@@ -176,6 +277,8 @@ class Collected:
             placement={
                 **{k: about[k] for k in ("device", "backend", "staged", "why")},
                 "cuda_devices": about["hardware"]["cuda_devices"],
+                "hosts": about["hosts"] if self.job.distant else [],
+                "clock_error": max(result["clock_error"] for result in self.results.values()),
             },
             startup=startup,
             logs=end["logs"],
@@ -183,6 +286,7 @@ class Collected:
             parameters=self.parameters,
             directory=directory,
             micro_losses=self.micro_losses,
+            traffic=[self.results[rank].get("traffic", []) for rank in sorted(self.results)],
         )
 
     def timeline(self) -> Timeline:
@@ -195,6 +299,7 @@ class Collected:
             "deepspeed": "DeepSpeed's 1F1B",
             "dualpipev": "DeepSpeed's DualPipeV",
             "plain": "no pipeline",
+            "zero": f"ZeRO-{job.zero_stage}, no pipeline",
             "pplab": job.schedule.name if job.schedule else "",
         }
         if job.engine in ("deepspeed", "dualpipev"):
@@ -234,8 +339,16 @@ def waits_taken_out(columns: dict[str, Any]) -> dict[str, Any]:
 
 def source_label(job: Job, placed: dict[str, Any]) -> str:
     """Where a measured timeline comes from, as printed on every picture of it."""
+    hosts = len(set(placed["hosts"])) if job.distant else 0
     if job.model.paced:
-        return "measured: paced"
+        speeds = ", ".join(f"{speed:g}" for speed in job.speeds or ())
+        where = f", {hosts} hosts" if hosts else ""
+        faults = ", with planted faults" if job.faults else ""
+        return f"measured: paced{where}" + (
+            f", ranks of speed {speeds}{faults}" if speeds else faults
+        )
+    if hosts:
+        return f"measured: computed, {placed['backend']} on {hosts} hosts"
     if placed["device"] == "cpu":
         here = hardware().cores
         return f"measured: computed, {placed['backend']} on {here} core{'s' * (here != 1)}"
@@ -260,8 +373,8 @@ def _cells(job: Job) -> dict[str, list[str]]:
     return by_value.cells()
 
 
-def _directory(warnings: list[str]) -> Path | None:
+def _directory(warnings: list[str], earlier: Run | None = None) -> Path | None:
     with contextlib.suppress(OSError):
-        return new_directory()
+        return new_directory(spare=earlier.directory if earlier else None)
     warnings.append("no record is kept: its directory cannot be made (disk full? see $PPLAB_RUNS)")
     return None

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
-import torch
 from deepspeed.runtime.pipe import schedule as instructions
 from deepspeed.runtime.pipe.dualpipev import DualPipeVEngine
 from deepspeed.runtime.pipe.engine import PipelineEngine
 
 from pplab.core.ops import WHOLE_STEP, Op
+from pplab.runtime.activations import SavedBytes
+from pplab.runtime.ranges import Unnamed
 from pplab.runtime.recorder import Recorder
 from pplab.runtime.status import Slot
 
@@ -36,7 +38,9 @@ KIND: dict[type, str] = {
 }
 
 
-def watch(engine: PipelineEngine, recorder: Recorder, status: Slot) -> Callable[[], None]:
+def watch(
+    engine: PipelineEngine, recorder: Recorder, status: Slot, named: Unnamed | None = None
+) -> Callable[[], None]:
     """Record every instruction of `engine`; call the function returned before each step.
 
     DeepSpeed's instructions carry a buffer number, not a micro-batch. DualPipeV's buffers are
@@ -44,6 +48,9 @@ def watch(engine: PipelineEngine, recorder: Recorder, status: Slot) -> Callable[
     instruction comes in the order of the micro-batches, so counting gives the number.
     """
     count: Counter[type] = Counter()
+    naming = named or Unnamed()
+    saved, engine.measured = SavedBytes(engine.module), {}
+    first_step = engine.global_steps  # of this run; not 0 after a checkpoint
     micro_batches = engine.micro_batches
 
     def wrap(command: type, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,10 +67,13 @@ def watch(engine: PipelineEngine, recorder: Recorder, status: Slot) -> Callable[
                 count[command] += 1
             op = Op(kind, m, phase or 0)
             status.say(f"runs DeepSpeed's {name}, micro-batch {m}" if m >= 0 else f"runs {name}")
+            counted = kind == "F" and engine.global_steps == first_step
             start = recorder.now()
-            with torch.profiler.record_function(str(op)):
+            with naming(*op), saved if counted else nullcontext():
                 result = method(self, *args, **kwargs)
             recorder.add(kind, m, op.chunk, start, recorder.now())
+            if counted:
+                engine.measured["activation_peak"] = saved.saved.peak
             return result
 
         return recorded

@@ -65,6 +65,7 @@ class StreamingEngine(ScheduledEngine):
         self.status.say("waits for the other ranks, to end the step")
         start = self.recorder.now()
         self.versions.use(self.versions.newest)
+        self.counts = False
         self.measured["weight_versions"] = self.versions.peak_bytes
         self.measured["weight_versions_held"] = self.versions.peak_count
         self.global_steps += 1

@@ -8,6 +8,7 @@ in whatever way, its connection closes and the same happens.
 from __future__ import annotations
 
 import contextlib
+import hmac
 import os
 import selectors
 import signal
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pplab.runtime import wire
-from pplab.runtime.launch import launcher_for
+from pplab.runtime.launch import launcher_for, ranks_of
 from pplab.runtime.processes import adopt_orphans, die_with_parent, kill_descendants, reap
 
 GRACE = 0.4  # seconds to let other ranks report, once one has failed: the first report may be a
@@ -35,6 +36,7 @@ class Rank:
     connection: socket.socket | None = None
     inbox: wire.Inbox = field(default_factory=wire.Inbox)
     pid: int = 0
+    host: str = ""  # its machine, when there are several
     exit_code: int | None = None
     finished: bool = False  # its results have arrived
     gone: bool = False  # its connection has closed
@@ -68,8 +70,7 @@ class Supervisor:
             place = self.launch.place
             self.tell({"event": "placed", **place, "hardware": self.about})
             self.board = self.launch.board
-            world = job["stages"] * job["replicas"]
-            self.ranks = [Rank(number) for number in range(world)]
+            self.ranks = [Rank(number) for number in range(ranks_of(job))]
             self.directory = Path(start["records"]) if start["records"] else None
             self._start_ranks(start, blobs)
             self._watch(job["hang_after"])
@@ -88,7 +89,7 @@ class Supervisor:
 
     def _start_ranks(self, start: dict[str, Any], blobs: list[bytes]) -> None:
         self.select.register(self.client, selectors.EVENT_READ, ("client", None))
-        order = {k: start[k] for k in ("job", "cells", "path", "directory")}
+        order = {k: start.get(k) for k in ("job", "task", "cells", "path", "directory")}
         self.order = wire.pack({**order, "place": self.launch.place}, blobs)
         for name, source in self.launch.start(len(self.ranks)):
             if isinstance(source, socket.socket) and name == "listen":
@@ -113,6 +114,8 @@ class Supervisor:
     def _greet(self, listener: socket.socket) -> None:
         """A rank started by the `deepspeed` command introduces itself and hands over its output."""
         connection, _ = listener.accept()
+        if connection.family == socket.AF_INET:
+            return self._greet_remote(connection)
         message = wire.receive(connection)
         if message is None:
             return
@@ -120,6 +123,51 @@ class Supervisor:
         rank = self.ranks[message[0]["rank"]]
         self._follow_log(f"rank-{rank.number}", files[0])
         self._connect(rank, connection, message[0]["pid"])
+
+    def _greet_remote(self, connection: socket.socket) -> None:
+        """A rank on another machine opens one of its three connections; strangers are turned away.
+
+        What the status says is when it arrives: the other machine's clock is its own.
+        """
+        connection.settimeout(2.0)
+        try:
+            message = wire.receive(connection)
+        except (OSError, ValueError):
+            message = None
+        token = message[0].get("token", "") if message else ""
+        if message is None or not hmac.compare_digest(token, self.launch.token):
+            connection.close()
+            return
+        connection.settimeout(None)
+        event = message[0]
+        rank = self.ranks[event["rank"]]
+        if event["channel"] == "output":
+            self._follow_log(f"rank-{rank.number}", connection.detach())
+        elif event["channel"] == "status":
+            self.select.register(connection, selectors.EVENT_READ, ("status", rank))
+        else:
+            hosts = self.launch.place["hosts"]
+            rank.host = hosts[rank.number] if hosts else event["host"]
+            for text in self._differences(event["versions"]):
+                self.tell({"event": "warning", "text": f"{rank.host} has {text}"})
+            self._connect(rank, connection, 0)
+
+    def _differences(self, versions: dict[str, str]) -> list[str]:
+        here = self.about["versions"]
+        return [
+            f"{name} {version}, this machine {here[name]}"
+            for name, version in versions.items()
+            if here.get(name, version) != version
+        ]
+
+    def _hear_status(self, connection: socket.socket, rank: Rank) -> None:
+        try:
+            data = connection.recv(1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            self.select.unregister(connection)
+        self.board.take(rank.number, data)
 
     # -- watching ---------------------------------------------------------------------------------
 
@@ -134,12 +182,16 @@ class Supervisor:
                     self._greet(key.fileobj)  # type: ignore[arg-type]
                 elif kind == "log":
                     self._read_log(key.fd, who)
+                elif kind == "status":
+                    self._hear_status(key.fileobj, who)  # type: ignore[arg-type]
                 else:
                     self._hear_rank(who)
             self._collect_exits()
             if self.cancelled:
                 return
             if all(rank.finished and rank.gone for rank in self.ranks):
+                if self.launch.writing():
+                    continue
                 self._drain_logs()
                 self.tell({"event": "done", **self._log_report()})
                 return
@@ -185,16 +237,17 @@ class Supervisor:
                 self._fail()
             else:
                 rank.finished = rank.finished or event["event"] == "result"
-                self.tell({**event, "rank": rank.number}, blobs)
+                self.tell({**event, "rank": rank.number, "host": rank.host}, blobs)
 
     def _collect_exits(self) -> None:
         for pid, code in reap().items():
             for rank in self.ranks:
                 if rank.pid == pid:
                     rank.exit_code = code
-            if pid == self.launch.pid and not all(rank.finished for rank in self.ranks):
+            if pid == self.launch.pid:
                 self.launch.exit_code = code
-                self._fail()
+                if not all(rank.finished for rank in self.ranks):
+                    self._fail()
 
     def _fail(self) -> None:
         if self.failed_at is None:
@@ -218,6 +271,7 @@ class Supervisor:
             ranks.append(
                 {
                     "rank": rank.number,
+                    "host": rank.host,
                     "was": "alive" if was_alive else "ended",
                     "doing": rank.last_words or state.text,
                     "for": now - state.since if state.changes else None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -18,22 +19,31 @@ import numpy as np
 import psutil
 import torch
 import torch.distributed as dist
+from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
 from numpy.typing import NDArray
 
+from pplab.core.ops import Op
 from pplab.core.schedules.weights import updates_midway
-from pplab.runtime import stock
+from pplab.runtime import layer_states, ranges, stock
 from pplab.runtime.chunks import BoundsDualPipe, SlicedPipe, layers_of
 from pplab.runtime.engine import ScheduledEngine
+from pplab.runtime.hosts.clocks import aligned, compare_clocks
+from pplab.runtime.faults import Faults, planted
 from pplab.runtime.job import Job
 from pplab.runtime.nets import Network, build
 from pplab.runtime.nets.batches import stream
 from pplab.runtime.nets.build import base_seed, reseed, set_seed
+from pplab.runtime.nets.paced import PACE, until
+from pplab.runtime.nets.tensor import PARTS, gathered
 from pplab.runtime.plain import PlainLoop
 from pplab.runtime.recorder import SPAN_COLUMNS, recorder
+from pplab.runtime.resident import ResidentGrowth
 from pplab.runtime.stale import StaleLoop
 from pplab.runtime.status import Slot
 from pplab.runtime.streaming import StreamingEngine
 from pplab.runtime.wire import array_to_blob
+from pplab.runtime.zero.loop import DataParallelLoop
+from pplab.runtime.zero.owned import owned
 
 Report = Callable[[dict[str, Any], list[bytes]], None]
 
@@ -43,37 +53,58 @@ def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None
     "profile" (the file for the trace). Reports each step and, at the end, spans and memory."""
     torch.set_num_threads(job.threads)
     status.say("builds the model")
-    network = build(job)
+    part = job.topology.coordinates(place["rank"]).model
+    network = build(job, part)
     record = recorder(job.record, place["device"])
+    named, warning = ranges.naming(job, place["device"])
+    if warning and place["rank"] == 0:
+        report({"event": "warning", "text": warning}, [])
+    traffic: Callable[[], list[dict[str, Any]]] = list
+    whole: Callable[[], Any] = contextlib.nullcontext
     if job.engine == "plain":
         stale = job.schedule is not None and updates_midway(job.schedule)
         loop = (StaleLoop if stale else PlainLoop)(job, network, record, place["device"])
         step: Callable[[], float] = loop.step
-        where = {"stage": 0, "replica": 0}
+        where = {"stage": 0, "replica": 0, "part": 0}
         module, optimizer = torch.nn.ModuleList(loop.modules.values()), loop.optimizer
         numbered: dict[int, torch.nn.Module] = loop.modules
         measured: dict[str, int] = {}
         micro_losses = loop.micro_losses
+    elif job.engine == "zero":
+        status.say("builds its DeepSpeed engine")
+        parallel = DataParallelLoop(job, network, record, status, place["device"])
+        step, where = parallel.step, {"stage": 0, "replica": parallel.replica, "part": 0}
+        module, optimizer, numbered = parallel.module, parallel.optimizer, parallel.modules
+        measured, micro_losses = parallel.measured, parallel.micro_losses
+        traffic, whole = parallel.traffic.rows, parallel.whole
     else:
         status.say("builds its DeepSpeed engine")
         engine = make_engine(job, network, place)
+        if job.resume is not None:
+            status.say("loads the checkpoint")
+            layer_states.restore(engine, job)
         stage, replica = engine.stage_id, engine.grid.data_parallel_id
-        where = {"stage": stage, "replica": replica}
-        step = follow(job, network, engine, record, status, place, replica, report)
+        where = {"stage": stage, "replica": replica, "part": part}
+        step = follow(job, network, engine, record, status, place, replica, report, named)
         module, optimizer = engine.module, engine.optimizer
         numbered, measured = layers_of(engine.module), getattr(engine, "measured", {})
         micro_losses = getattr(engine, "micro_losses", [])
+        if hasattr(engine, "traffic"):
+            traffic = engine.traffic.rows
     gc.collect()
     gc.disable()  # a collection in the middle of an operation would show as a longer operation
     together = dist.barrier if job.engine != "plain" else lambda: None
     together()
     report({"event": "ready", **where, "bounds": list(network.bounds)}, [])
-    with profiler(job, place):
-        for number in range(job.steps):
+    clocks = [compare_clocks(place)] if job.distant else []
+    grown = ResidentGrowth()
+    with profiler(job, place, where):
+        for number in range(job.first_step, job.first_step + job.steps):
             record.step = number
             together()
             begin = time.perf_counter()
-            loss = step()
+            with named("step", number):
+                loss = step()
             record.end_step()
             together()
             seconds = time.perf_counter() - begin
@@ -81,10 +112,20 @@ def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None
             status.say(f"ends step {number}")
             if place["rank"] == 0:
                 report({"event": "step", "step": number, "loss": loss, "seconds": seconds}, [])
+    if job.checkpoint:
+        status.say("writes a checkpoint")
+        layer_states.save(engine, job, place["records"])
     status.say("reports its results")
-    memory = {**memory_of(module, optimizer, place["device"]), **measured}
-    about, blob = array_to_blob(record.spans())
-    parameters, blobs = parameters_of(numbered) if job.keep_parameters else ({}, [])
+    memory = {**memory_of(module, optimizer, place["device"]), **measured, **PARTS.sent(job.steps)}
+    if (most := grown.bytes()) is not None:
+        memory["resident_growth"] = most
+    spans = record.spans()
+    if clocks:  # moments of several machines: on the clock of rank 0's
+        clocks.append(compare_clocks(place))
+        spans = aligned(spans, [SPAN_COLUMNS.index(name) for name in ("start", "end")], clocks)
+    about, blob = array_to_blob(spans)
+    with whole():
+        parameters, blobs = parameters_of(numbered, job.tensor) if job.keep_parameters else ({}, [])
     report(
         {
             "event": "result",
@@ -94,6 +135,8 @@ def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None
             "spans": about,
             "parameters": parameters,
             "micro_losses": micro_losses,
+            "traffic": traffic(),
+            "clock_error": max((reading.error for reading in clocks), default=0) / 1e9,
         },
         [blob, *blobs],
     )
@@ -114,7 +157,11 @@ def make_engine(job: Job, network: Network, place: dict[str, Any]) -> Any:
     if job.engine == "dualpipev":
         net = BoundsDualPipe(num_stages=job.stages, **about)
     else:
-        net = SlicedPipe(layout=job.layout, **about)
+        topology = None
+        if job.tensor > 1:
+            topology = PipeModelDataParallelTopology(job.stages, job.tensor, job.replicas)
+        net = SlicedPipe(layout=job.layout, topology=topology, **about)
+        PARTS.group = net.mpu().slice_proc_group if job.tensor > 1 else None
     net.seed_fn = reseed  # from here on it is called before every layer's forward pass
     trainable = [p for p in net.parameters() if p.requires_grad]
     if not trainable:
@@ -138,11 +185,12 @@ def follow(
     place: dict[str, Any],
     replica: int,
     report: Report,
+    named: ranges.Unnamed,
 ) -> Callable[[], float]:
     """A function that runs one step and returns the loss."""
     if job.engine != "pplab":
-        restart = stock.watch(engine, record, status)
-        data = stream(network.batch, job.micro_batches, replica, job.replicas)
+        restart = stock.watch(engine, record, status, named)
+        data = stream(network.batch, job, replica)
 
         def stock_step() -> float:
             restart()
@@ -153,25 +201,49 @@ def follow(
     assert job.schedule is not None
 
     def batch(step: int, m: int) -> Any:
-        return network.batch((step * job.micro_batches + m) * job.replicas + replica)
+        begin = time.perf_counter()
+        made = network.batch(job.batch_number(step - job.first_step, m, replica))
+        if job.faults is not None and job.faults.loading:
+            until(begin + job.faults.loading)
+        return made
 
     kind = StreamingEngine if updates_midway(job.schedule) else ScheduledEngine
     scheduled = kind.adopt(
-        engine, job.schedule, batch, record, status, staged=place["staged"], profiled=job.profile
+        engine, job.schedule, batch, record, status, staged=place["staged"], named=named
     )
+    if job.faults is not None:
+        plant(job, job.faults, scheduled, replica, place)
     if isinstance(scheduled, StreamingEngine) and replica == 0:
         scheduled.tell = lambda event: report(event, [])
     return lambda: float(scheduled.train_batch())
 
 
+def plant(
+    job: Job, faults: Faults, engine: ScheduledEngine, replica: int, place: dict[str, Any]
+) -> None:
+    """Make the engine of this rank behave as the faults have it."""
+    if any(faults.links(1)) and place["device"] == "cuda" and not place["staged"]:
+        raise ValueError(
+            "a late link is made by a thread of the CPU, which NCCL's order of messages does not "
+            "allow: run it with device='cpu'"
+        )
+    engine.mail.make_late(planted(faults.links(job.layout.slices - 1), engine.pieces))
+
+    def pace(op: Op) -> None:
+        step = engine.global_steps - job.first_step
+        PACE.factor = faults.pace(job, engine.stage_id, replica, step, op)
+
+    engine.pace = pace
+
+
 def parameters_of(
-    modules: dict[int, torch.nn.Module],
+    modules: dict[int, torch.nn.Module], parts: int = 1
 ) -> tuple[dict[str, Any], list[bytes]]:
-    """Parameters as float32 arrays, named ``layer.name``."""
+    """Parameters as float32 arrays, named ``layer.name``; sliced ones are put together again."""
     names, blobs = {}, []
     for number, module in modules.items():
         for name, parameter in module.named_parameters():
-            array: NDArray[np.float32] = parameter.detach().float().cpu().numpy()
+            array: NDArray[np.float32] = gathered(parameter, parts).float().cpu().numpy()
             about, blob = array_to_blob(array)
             names[f"{number}.{name}"] = about
             blobs.append(blob)
@@ -179,18 +251,11 @@ def parameters_of(
 
 
 def memory_of(module: torch.nn.Module, optimizer: Any, device: str) -> dict[str, Any]:
-    """Bytes of this rank: parameters, gradients and optimizer state counted tensor by tensor;
-    on a GPU the allocator's peak, on a CPU the resident size of the process (shared pages too)."""
-    inner = optimizer
-    while hasattr(inner, "optimizer"):
-        inner = inner.optimizer
-    state = [v for s in inner.state.values() for v in s.values() if isinstance(v, torch.Tensor)]
-    flat = getattr(optimizer, "single_partition_of_fp32_groups", [])
-    found: dict[str, Any] = {
-        "parameters": sum(p.numel() * p.element_size() for p in module.parameters()),
-        "optimizer": sum(t.numel() * t.element_size() for t in [*state, *flat]),
-        "resident": psutil.Process().memory_info().rss,
-    }
+    """Bytes of this rank between two steps: parameters and optimizer state tensor by tensor; on a
+    GPU the allocator's peak, on a CPU the resident size of the process (shared pages too)."""
+    found: dict[str, Any] = owned(module, optimizer)
+    del found["gradients"], found["buckets"]  # gone between two steps
+    found["resident"] = psutil.Process().memory_info().rss
     if device == "cuda":
         found["peak_allocated"] = torch.cuda.max_memory_allocated()
         found["peak_reserved"] = torch.cuda.max_memory_reserved()
@@ -198,8 +263,12 @@ def memory_of(module: torch.nn.Module, optimizer: Any, device: str) -> dict[str,
 
 
 @contextlib.contextmanager
-def profiler(job: Job, place: dict[str, Any]) -> Iterator[None]:
+def profiler(job: Job, place: dict[str, Any], where: dict[str, int]) -> Iterator[None]:
     """torch.profiler around all steps, written as a Chrome trace, when the job asks for it."""
+    if job.nsys or job.profile:
+        notes = ranges.about(job, place, where)
+    if job.nsys:
+        ranges.mark(notes)
     if not job.profile:
         yield
         return
@@ -207,6 +276,7 @@ def profiler(job: Job, place: dict[str, Any]) -> Iterator[None]:
     if place["device"] == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     with torch.profiler.profile(activities=activities) as profile:
+        profile.add_metadata_json("pplab", json.dumps(notes))
         yield
     profile.export_chrome_trace(place["profile"])
 

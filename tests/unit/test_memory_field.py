@@ -1,13 +1,13 @@
 """The memory model against recorded runs: a 64-GPU log, and the BigScience A100 tables."""
 
 import os
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pplab.core.memory import Transformer, transformer_memory
+from pplab.traces import read_log
 
 SHARED = Path(os.environ.get("PPLAB_SHARED", Path(__file__).parents[3] / "shared"))
 LOG = SHARED / "traces" / "bigscience" / "gpt2-pp16-tp4-gas256.log"
@@ -38,20 +38,14 @@ PROCESS = 8.5
 
 def recorded():
     """(allocated, max allocated) in bytes by stage, from the log; each is the mean of 4 ranks."""
-    pattern = re.compile(
-        r"\[Rank (\d+)\] .*? allocated: ([\d.]+) \| max allocated: ([\d.]+) \| reserved"
-    )
-    rows = np.zeros((64, 2))
-    for match in pattern.finditer(LOG.read_text()):
-        rows[int(match[1])] = float(match[2]) * MiB, float(match[3]) * MiB
-    return rows.reshape(16, 4, 2).mean(axis=1)
+    memory = read_log(LOG).stage_memory
+    return np.array([(row["allocated"], row["max_allocated"]) for row in memory.values()])
 
 
 def stage_parameters():
     """Parameters by stage, from the log."""
-    pattern = re.compile(r"parallel rank \(0, (\d+)\): (\d+)")
-    found = {int(m[1]): int(m[2]) for m in pattern.finditer(LOG.read_text())}
-    return [found[stage] for stage in range(16)]
+    found = read_log(LOG).parameters
+    return [found[stage, 0] for stage in range(16)]
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,12 @@
     proposals(batch)                       # the nearest numbers that work
     count_micro_batches(8, stages=4, micro=2, gas=8)   # M = 8, not 16
 
-The triangle itself is in ``triangle``, values that work in ``nearest``, the counting in ``count``.
+The triangle itself is in ``triangle``, values that work in ``nearest``, the counting in ``count``,
+and how many micro-batches pay in ``knee``.
 """
 
 from pplab.core.batch.count import (
+    Confrontation,
     Confronted,
     Count,
     confront,
@@ -17,22 +19,39 @@ from pplab.core.batch.count import (
     least_micro_batches,
     ramp,
 )
+from pplab.core.batch.knee import (
+    GAIN,
+    RULES,
+    article_rule,
+    best_cut,
+    ideal_knee,
+    knee,
+    rules,
+)
 from pplab.core.batch.nearest import Proposal, proposals
 from pplab.core.batch.triangle import KEYS, Batch, BatchError, replicas_of, resolve
 
 __all__ = [
+    "GAIN",
     "KEYS",
+    "RULES",
     "Batch",
     "BatchError",
+    "Confrontation",
     "Confronted",
     "Count",
     "Proposal",
+    "article_rule",
+    "best_cut",
     "confront",
     "count_micro_batches",
     "ideal_bubble",
+    "ideal_knee",
+    "knee",
     "least_micro_batches",
     "proposals",
     "ramp",
     "replicas_of",
     "resolve",
+    "rules",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pplab.core.batch.triangle import replicas_of
 
@@ -75,6 +76,12 @@ class Count:
             f"would promise {self.mistaken_bubble:.1%}."
         )
 
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """What a notebook shows: every pipeline with its micro-batches, and the four numbers."""
+        from pplab.view.batch import bundle_of_count  # a display is the one reason to look up
+
+        return bundle_of_count(self)
+
 
 def count_micro_batches(ranks: int, stages: int, micro: int, gas: int, *, tensor: int = 1) -> Count:
     """Who has how many micro-batches. "8 GPUs, pp 4, micro 2, GAS 8" is M = 8, and not 16.
@@ -126,7 +133,23 @@ class Confronted:
         )
 
 
-def confront(rows: Sequence[tuple[int, float, float]], stages: int) -> list[Confronted]:
+class Confrontation(list[Confronted]):
+    """The rows of a published table; a notebook shows them beside what is possible."""
+
+    def __init__(self, rows: Iterable[Confronted], stages: int) -> None:
+        super().__init__(rows)
+        self.stages = stages
+
+    def __str__(self) -> str:
+        return str(self._repr_mimebundle_()["text/plain"])
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        from pplab.view.batch import bundle_of_table  # a display is the one reason to look up
+
+        return bundle_of_table(self, self.stages)
+
+
+def confront(rows: Sequence[tuple[int, float, float]], stages: int) -> Confrontation:
     """A published GAS sweep against theory; `rows` are (GAS, throughput, utilisation in 0..1).
 
     Throughput may be in any unit. A row that fails cannot come from a synchronous pipeline of that
@@ -139,4 +162,4 @@ def confront(rows: Sequence[tuple[int, float, float]], stages: int) -> list[Conf
         ups = (1.0, 1.0) if before is None else (throughput / before[0], possible / before[1])
         found.append(Confronted(gas, claimed, possible, *ups))
         before = (throughput, possible)
-    return found
+    return Confrontation(found, stages)

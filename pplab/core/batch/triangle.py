@@ -15,6 +15,7 @@ nobody wrote. ``resolve`` does the same and says which numbers were written.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 #: Short name -> DeepSpeed's key.
 KEYS = {
@@ -103,6 +104,12 @@ class Batch:
 
     def __str__(self) -> str:
         return self.sentence()
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """What a notebook shows: the numbers, which were written and which were filled in."""
+        from pplab.view.batch import bundle_of_batch  # a display is the one reason to look up
+
+        return bundle_of_batch(self)
 
 
 def resolve(

@@ -27,6 +27,8 @@ class Precision:
         gradients are as long as all parameters), and keeps the short one only for a moment
     master, moments: the optimizer's copy of the parameter, momentum and variance
     at_step:     a copy of the (local part of the) gradient that lives only during the update
+    cloned:      ZeRO's own copy of its part of the parameters, made even where they are fp32 already
+        (``zero/stage_1_and_2.py``, ``zero/stage3.py``; measured in tests/runs/test_zero.py)
     """
 
     name: str
@@ -36,6 +38,7 @@ class Precision:
     moments: int
     accumulated: int = 0
     at_step: int = 0
+    cloned: int = 0
 
     @property
     def optimizer(self) -> int:
@@ -48,7 +51,7 @@ class Precision:
 #: parameter of the BLOOM notes. ``fp16`` copies the gradient to fp32 for the update
 #: (``zero/stage_1_and_2.py``, and the 20 bytes of ``estimate_zero2_model_states_mem_needs``).
 PRECISIONS = {
-    "fp32": Precision("fp32", 4, 4, 0, 8),
+    "fp32": Precision("fp32", 4, 4, 0, 8, cloned=4),
     "fp16": Precision("fp16", 2, 2, 4, 8, at_step=4),
     "bf16": Precision("bf16", 2, 2, 4, 8, at_step=4),
     "bf16-fp32": Precision("bf16-fp32", 2, 2, 4, 8, accumulated=4),
@@ -117,7 +120,7 @@ def model_states(
     weights = kind.parameter * parameters / held
     # With a separate accumulation the short gradient is gone once it was added.
     gradients = (kind.accumulated or kind.gradient) * learns / kept
-    optimizer = kind.optimizer * learns / own
+    optimizer = (kind.optimizer + (kind.cloned if zero else 0)) * learns / own
     at_step = kind.at_step * learns / own
     host = nvme = 0.0
     if offload_optimizer:

@@ -7,12 +7,15 @@ shuffles there make a run silently unlearnable. Here micro-batch k is a pure fun
 from __future__ import annotations
 
 import functools
+import itertools
 import pydoc_data.topics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from pplab.runtime.job import Job
 
 Batch = tuple[Any, Any]
 
@@ -73,12 +76,8 @@ def own_batches(data: Any, size: int) -> Callable[[int], Batch]:
     return batch
 
 
-def stream(
-    batch: Callable[[int], Batch], micro_batches: int, replica: int, replicas: int
-) -> Iterator[Batch]:
-    """The micro-batches one pipeline reads, in order: replicas take turns, step after step."""
-    step = 0
-    while True:
-        for m in range(micro_batches):
-            yield batch((step * micro_batches + m) * replicas + replica)
-        step += 1
+def stream(batch: Callable[[int], Batch], job: Job, replica: int) -> Iterator[Batch]:
+    """The micro-batches one pipeline reads, in order (see ``Job.batch_number``)."""
+    for step in itertools.count():
+        for m in range(job.micro_batches):
+            yield batch(job.batch_number(step, m, replica))

@@ -29,16 +29,20 @@ class Network:
     bounds: tuple[int, ...]
 
 
-def build(job: Job) -> Network:
-    """The network of a job; raises ValueError when it has fewer layers than slices."""
+def build(job: Job, part: int = 0) -> Network:
+    """The network of a job, of its blocks the tensor part `part`; raises ValueError when it has
+    fewer layers than slices."""
     settings, size, seed = job.model.settings, job.micro_batch_size, job.seed
     if job.model.family == "gpt":
-        layers = gpt.layers(settings)
+        layers = gpt.layers(settings, part, job.tensor)
         loss: Callable[..., Any] = gpt.next_byte_loss
         batch = batches.text_batches(size, settings["context"], seed)
         ends = (1, len(layers) - 1 - settings["layers"])  # embedding; head
     elif job.model.family == "paced":
         layers = paced.layers(settings, job.slices)
+        if job.speeds:
+            cut = job.bounds or equal_bounds(len(layers), job.slices)
+            layers = paced.at_speeds(layers, cut, job.layout, job.speeds)
         loss, batch = paced.distance, batches.random_batches(size, settings["width"], seed)
         ends = (0, 0)
     else:

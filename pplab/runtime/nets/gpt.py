@@ -91,14 +91,17 @@ def next_byte_loss(scores: Tensor, ids: Tensor) -> Tensor:
     return fn.cross_entropy(scores.float().flatten(0, 1), ids.flatten())
 
 
-def layers(settings: dict[str, Any]) -> list[LayerSpec]:
-    """Embedding, blocks, head as LayerSpecs."""
+def layers(settings: dict[str, Any], part: int = 0, parts: int = 1) -> list[LayerSpec]:
+    """Embedding, blocks, head as LayerSpecs; of the blocks this part of `parts` (see ``tensor``)."""
     width = settings["width"]
     tied, positions = settings.get("tied", False), settings.get("positions", False)
-    blocks = [
-        LayerSpec(Block, width, settings["heads"], settings.get("dropout", 0.0))
-        for _ in range(settings["layers"])
-    ]
+    about = (width, settings["heads"], settings.get("dropout", 0.0))
+    block = LayerSpec(Block, *about)
+    if parts > 1:
+        from pplab.runtime.nets.tensor import TensorBlock  # which builds on Block
+
+        block = LayerSpec(TensorBlock, *about, part, parts)
+    blocks = [block] * settings["layers"]
     head = LayerSpec(Head, width, settings.get("head", 0), tied)
     if not tied:
         return [LayerSpec(Embedding, width, positions), *blocks, head]

@@ -8,6 +8,8 @@ into B and W. The layer's own computation counts towards the time: a layer of 10
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,9 +17,19 @@ from deepspeed.pipe import LayerSpec
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
+from pplab.core.layout import Layout
 from pplab.runtime.split_backward import PHASE
 
 SPIN = 100e-6  # seconds
+
+
+class Pace:
+    """How many times its set time a layer takes now: 1, unless a fault was planted."""
+
+    factor = 1.0
+
+
+PACE = Pace()
 
 
 def until(deadline: float) -> None:
@@ -55,7 +67,8 @@ class _Exit(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         backward, weight = ctx.seconds
-        ctx.clock[:] = [time.perf_counter() + backward - weight * (PHASE.name == "input")]
+        lasts = (backward - weight * (PHASE.name == "input")) * PACE.factor
+        ctx.clock[:] = [time.perf_counter() + lasts]
         return grads[0], None, None
 
 
@@ -71,7 +84,7 @@ class _Weight(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         if PHASE.name == "weight":
-            PHASE.began += ctx.seconds
+            PHASE.began += ctx.seconds * PACE.factor
             until(PHASE.began)
         return grads[0], None
 
@@ -95,7 +108,7 @@ class PacedLayer(nn.Module):
         y = _Entry.apply(x, clock)
         y = fn.linear(y, _Weight.apply(self.linear.weight, weight), self.linear.bias)
         y = _Exit.apply(torch.tanh(y), clock, (backward, weight))
-        until(begin + forward)
+        until(begin + forward * PACE.factor)
         return y
 
 
@@ -118,3 +131,18 @@ def layers(settings: dict[str, Any], slices: int) -> list[LayerSpec]:
         LayerSpec(PacedLayer, settings["width"], *seconds)
         for seconds in zip(forward, backward, weight, strict=True)
     ]
+
+
+def at_speeds(
+    layers: list[LayerSpec], bounds: Sequence[int], layout: Layout, speeds: Sequence[float]
+) -> list[LayerSpec]:
+    """The same layers as ranks of unlike speed run them: each takes its time / the rank's speed.
+
+    speeds: one a rank of the pipeline; which rank a layer is on follows from bounds and layout.
+    """
+    paced = []
+    for number, spec in enumerate(layers):
+        rank, _ = layout.place_of(bisect_right(bounds, number) - 1)
+        width, *seconds = spec.module_args
+        paced.append(LayerSpec(PacedLayer, width, *(s / speeds[rank] for s in seconds)))
+    return paced
