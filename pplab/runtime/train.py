@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,8 +28,8 @@ from pplab.core.schedules.weights import updates_midway
 from pplab.runtime import layer_states, ranges, stock
 from pplab.runtime.chunks import BoundsDualPipe, SlicedPipe, layers_of
 from pplab.runtime.engine import ScheduledEngine
-from pplab.runtime.hosts.clocks import aligned, compare_clocks
 from pplab.runtime.faults import Faults, planted
+from pplab.runtime.hosts.clocks import aligned, compare_clocks
 from pplab.runtime.job import Job
 from pplab.runtime.nets import Network, build
 from pplab.runtime.nets.batches import stream
@@ -290,6 +291,8 @@ def join(job: Job, place: dict[str, Any], store: Any | None) -> None:
     # 66 MiB a rank in /dev/shm; gloo does not need it. The name is set, not looked up: looking it
     # up runs compilers and asks the GPUs about every op there is.
     deepspeed.ops.__compatible_ops__ = {"deepspeed_shm_comm": False}
+    # DeepSpeed calls collectives by names that torch calls old, and torch says so in every rank
+    warnings.filterwarnings("ignore", "`torch.distributed", FutureWarning)
     if store is not None:
         dist.init_process_group(
             place["backend"], store=store, rank=place["rank"], world_size=job.world

@@ -2,8 +2,8 @@
 
     pplab.sweep(schedules.one_f_one_b, models.paced(), micro_batches=(1, 2, 4, 8, 16, 32))
 
-``runner`` runs them, ``points`` and ``result`` hold what came out, ``predict`` says beforehand what
-should.
+``runner`` runs them, ``growing`` holds one schedule's sweep meanwhile, ``points`` and ``result``
+hold what came out, and ``predict`` says beforehand what should.
 """
 
 from pplab.runtime.sweep.points import Point
