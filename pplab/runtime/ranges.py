@@ -99,7 +99,7 @@ def _nvtx() -> tuple[Callable[[str], Any], Callable[[], Any], Callable[[str], An
 
 def about(job: Job, place: dict[str, Any], where: dict[str, int]) -> dict[str, Any]:
     """What a trace of this rank should say of it, as plain JSON values."""
-    from pplab.runtime.run import source_label  # the notebook's side: only when it is needed
+    from pplab.runtime.collect import source_label  # the notebook's side: only when it is needed
 
     layout = job.layout
     return {

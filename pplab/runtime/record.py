@@ -73,13 +73,14 @@ class Run:
     traffic: list[list[dict[str, Any]]] = field(default_factory=list, repr=False)
 
     memory_note = (
-        "parameters, optimizer: counted tensor by tensor, and gradients: when all are there, before "
-        "they are reduced (first step; ZeRO-2 and 3: the most at once); activation_bytes: what autograd keeps "
-        "for the backward pass of one micro-batch, all chunks of the rank, and activation_peak: of "
-        "all micro-batches in flight at the worst moment (saved-tensor hooks, first step); "
-        "held_peak: the same with the outputs that DeepSpeed keeps until their backward pass; "
-        "parameters_peak: of a forward pass, buckets: ZeRO's reduction buffers, in_buckets: what of "
-        "those was used, whole_parameters: a number, not bytes (engine 'zero'); "
+        "parameters, optimizer: counted storage by storage between two steps; gradients: all of "
+        "them, before they are reduced (first step; under ZeRO-2 and 3 the most at once); "
+        "activation_bytes: what autograd keeps for the backward pass of one micro-batch, all "
+        "chunks of the rank, and activation_peak: of all micro-batches in flight at the worst "
+        "moment (saved-tensor hooks, first step); held_peak: the same with the outputs that "
+        "DeepSpeed keeps until their backward pass; parameters_peak: of a forward pass, buckets: "
+        "ZeRO's reduction buffers, in_buckets: what of those was used, whole_parameters: a "
+        "number, not bytes (engine 'zero'); "
         "weight_versions: the most bytes that versions of the weights took at once, and "
         "weight_versions_held how many those were (schedules that update within a step); "
         "tensor_sums, tensor_sum_bytes: all-reduces of the tensor parts in a step, and what they "

@@ -67,7 +67,8 @@ def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None
         loop = (StaleLoop if stale else PlainLoop)(job, network, record, place["device"])
         step: Callable[[], float] = loop.step
         where = {"stage": 0, "replica": 0, "part": 0}
-        module, optimizer = torch.nn.ModuleList(loop.modules.values()), loop.optimizer
+        module: torch.nn.Module = torch.nn.ModuleList(loop.modules.values())
+        optimizer = loop.optimizer
         numbered: dict[int, torch.nn.Module] = loop.modules
         measured: dict[str, int] = {}
         micro_losses = loop.micro_losses

@@ -15,11 +15,11 @@ import pplab
 from pplab.core.ops import CODE
 from pplab.core.schedules import interleaved, one_f_one_b
 from pplab.runtime import wire
+from pplab.runtime.collect import waits_taken_out
 from pplab.runtime.failure import explain
 from pplab.runtime.job import Job, merged
 from pplab.runtime.models import Model, gpt, own, paced
 from pplab.runtime.nets.build import equal_bounds
-from pplab.runtime.run import waits_taken_out
 from pplab.runtime.status import Board
 
 # -- messages ---

@@ -18,6 +18,7 @@ from pplab.runtime.sweep.predict import (
     by_stage,
     curve,
     every,
+    middle,
     reference_of,
     runnable,
 )
@@ -52,7 +53,7 @@ class Growing:
         inside = sorted(self._all[m], key=lambda one: one.step_time)
         run = self.runs[m] = inside[(len(inside) - 1) // 2]
         self.points[m] = point_of(run)
-        self._references[m] = reference_of(run)
+        self._references[m] = middle([reference_of(one) for one in self._all[m]])
 
     def sweep(self, stopped: bool = False) -> Sweep:
         """The state as it is now."""

@@ -17,7 +17,7 @@ from pplab.core.costs import Costs
 from pplab.core.gaps import gaps
 from pplab.core.ops import WHOLE_STEP
 from pplab.core.schedule import Schedule, ScheduleMaker
-from pplab.runtime.measured import update_times
+from pplab.runtime.measured import measured_costs, update_times
 from pplab.runtime.record import Run
 from pplab.runtime.sweep.points import Point
 
@@ -92,20 +92,43 @@ def runnable(maker: ScheduleMaker, stages: int, micro_batches: int) -> Schedule 
 def reference_of(run: Run) -> Reference:
     """What a run tells about others like it.
 
-    The gaps between operations are means here, not medians as in ``Run.costs``: a long sweep adds
-    up the rare long ones as well (measured: the curve of the small GPT is 5 points closer).
+    Costs are those of the typical step, whose time is the run's point of the sweep. The gaps
+    between operations are means, not medians as in ``Run.costs``: a long step adds up the rare long
+    ones as well (measured: the curve of the small GPT is 5 points closer).
     """
-    work = run.timeline.where(run.timeline.step > min(run.timeline.steps[:-1], default=-1))
-    overhead, latency = (max(0.0, gap) for gap in gaps(work.only(kinds="FBWU"), np.mean))
+    timeline = run.timeline.typical
+    overhead, latency = (max(0.0, gap) for gap in gaps(timeline.only(kinds="FBWU"), np.mean))
     counted = [rank.get("activation_bytes") for rank in run.memory]
     known = all(value is not None for value in counted)
     return Reference(
         run.job.micro_batches,
         run.job.micro_batch_size,
-        replace(run.costs, overhead=overhead, latency=latency),
+        replace(measured_costs(timeline), overhead=overhead, latency=latency),
         by_stage([float(value) for value in counted if value], run.job.stages) if known else (),
-        float(update_times(run.timeline.where(run.timeline.micro_batch == WHOLE_STEP)).sum()),
+        float(update_times(timeline.where(timeline.micro_batch == WHOLE_STEP)).sum()),
     )
+
+
+def middle(references: Sequence[Reference]) -> Reference:
+    """Of several runs of one point: the median of every cost."""
+    one = references[0]
+    if len(references) == 1:
+        return one
+    costs = {
+        field.name: _median([getattr(r.costs, field.name) for r in references])
+        for field in fields(Costs)
+        if field.name not in ("unit", "bandwidth")
+    }
+    updates = [r.update for r in references if r.update is not None]
+    update = float(np.median(updates)) if updates else None
+    return replace(one, costs=replace(one.costs, **costs), update=update)
+
+
+def _median(values: Sequence[Any]) -> Any:
+    if any(value is None for value in values):
+        return None
+    found = np.median(np.stack([np.asarray(value, dtype=float) for value in values]), axis=0)
+    return found if found.ndim else float(found)
 
 
 def by_stage(values: Sequence[float], stages: int) -> tuple[float, ...]:

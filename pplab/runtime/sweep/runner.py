@@ -52,7 +52,7 @@ def sweep(
     a micro-batch has global_batch / (M x replicas) samples.
 
     The picture grows while the runs run. One of them goes first (`measure_on`, its M; by default
-    the first one that fills the pipeline): its costs, simulated, predict all others. A fixed global
+    the first with 2P or more): its costs, simulated, predict all others. A fixed global
     batch needs two (default: the first and the last), because costs depend on the size. With
     `costs`, in seconds, nothing is taken from a run.
 
@@ -165,7 +165,7 @@ def _first(
     if measure_on is None:
         if global_batch is not None:
             return tuple(sorted({counts[0], counts[-1]}))
-        return (next((m for m in counts if m >= stages), counts[-1]),)
+        return (next((m for m in counts if m >= 2 * stages), counts[-1]),)
     chosen = (measure_on,) if isinstance(measure_on, int) else tuple(dict.fromkeys(measure_on))
     most = 1 if global_batch is None else 2
     if not 1 <= len(chosen) <= most:

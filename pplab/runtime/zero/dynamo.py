@@ -19,9 +19,10 @@ from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedPara
 @contextmanager
 def not_compiled() -> Iterator[None]:
     """Within it engines are built without the marks."""
-    real = torch.compiler.disable
+    compiler: Any = torch.compiler
+    real = compiler.disable
     if "torch._dynamo" not in sys.modules:
-        torch.compiler.disable = unmarked
+        compiler.disable = unmarked
         for name, method in list(vars(PartitionedParameterCoordinator).items()):
             written = getattr(method, "__wrapped__", None)
             code = getattr(method, "__code__", None)
@@ -30,7 +31,7 @@ def not_compiled() -> Iterator[None]:
     try:
         yield
     finally:
-        torch.compiler.disable = real
+        compiler.disable = real
 
 
 def unmarked(fn: Callable[..., Any] | None = None, **_: Any) -> Any:

@@ -74,7 +74,7 @@ class DataParallelLoop:
     @property
     def module(self) -> nn.Module:
         """The model, as the engine holds it."""
-        return self.engine.module  # type: ignore[no-any-return]
+        return self.engine.module
 
     @property
     def optimizer(self) -> Any:

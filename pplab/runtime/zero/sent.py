@@ -60,11 +60,11 @@ class Sent:
         if not self.rows:
             return f"{head} nothing sent"
         rows = self.table()
-        wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        lines = [
-            "  ".join([row[0].ljust(wide[0]), *(c.rjust(w) for c, w in zip(row[1:], wide[1:], strict=True))])
-            for row in rows
-        ]
+        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = []
+        for first, *rest in rows:
+            cells = (cell.rjust(width) for cell, width in zip(rest, wide[1:], strict=True))
+            lines.append("  ".join([first.ljust(wide[0]), *cells]))
         return "\n".join([head, *(line.rstrip() for line in lines)])
 
     __repr__ = __str__
