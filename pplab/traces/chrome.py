@@ -47,7 +47,7 @@ def read_chrome(path: str | Path) -> Timeline:
     """The timeline that ``write_chrome`` wrote to `path`, exactly; gzipped or not.
 
     Raises TraceError when the file is cut short, not a trace, changed so that spans are missing,
-    or written by another program (reading those is not there yet).
+    or written by another program (``pplab.traces.read`` reads those).
     """
     trace = read_json(path)
     found = trace.get("traceEvents") if isinstance(trace, dict) else trace
@@ -57,8 +57,8 @@ def read_chrome(path: str | Path) -> Timeline:
     about = other.get("pplab") if isinstance(other, dict) else None
     if not isinstance(about, dict):
         raise TraceError(
-            f"{path} is a Chrome trace of {len(found)} events that pplab did not write; reading "
-            "the traces of other programs (such as torch.profiler) is not there yet"
+            f"{path} is a Chrome trace of {len(found)} events that pplab did not write; "
+            "pplab.traces.read reads those of the PyTorch profiler"
         )
     if about.get("format") != FORMAT:
         raise TraceError(

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-_GZIP = b"\x1f\x8b"
+GZIP = b"\x1f\x8b"
 
 
 class TraceError(ValueError):
@@ -23,7 +23,7 @@ def read_json(path: str | Path) -> Any:
     Raises TraceError when the file is empty, cut short or not JSON, and OSError as ``open`` does.
     """
     data = Path(path).read_bytes()
-    if data.startswith(_GZIP):
+    if data.startswith(GZIP):
         try:
             data = gzip.decompress(data)
         except EOFError:

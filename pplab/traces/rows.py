@@ -1,0 +1,65 @@
+"""What a reader of profiler traces gives for one rank, and what becomes of it on the way."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pplab.core.ops import WHOLE_STEP
+from pplab.traces.names import Named
+
+
+class Range(NamedTuple):
+    """A named range; nanoseconds. `at`: where it stands among the steps (its CPU time, when start
+    and end are those of the GPU)."""
+
+    name: str
+    start: int
+    end: int
+    at: int
+
+
+@dataclass
+class RankTrace:
+    """What one process recorded.
+
+    rank, world: of the whole job, where it says so; steps: (number, start, end); receipts:
+    (posted, arrived) of messages whose arrival a range may wait for; sends: when messages were
+    handed over for sending; meetings: (name, end) of
+    collective operations of all ranks, in order; others: names of ranges that mean nothing here;
+    about: what pplab noted in it.
+    """
+
+    label: str
+    rank: int | None = None
+    world: int | None = None
+    host: str = ""
+    ranges: list[Range] = field(default_factory=list)
+    steps: list[tuple[int, int, int]] = field(default_factory=list)
+    receipts: list[tuple[int, int]] = field(default_factory=list)
+    sends: list[int] = field(default_factory=list)
+    meetings: list[tuple[str, int]] = field(default_factory=list)
+    others: Counter[str] = field(default_factory=Counter)
+    about: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One span on its way into the timeline; nanoseconds."""
+
+    named: Named
+    start: int
+    end: int
+    at: int
+    step: int = 0
+    micro_batch: int = WHOLE_STEP
+
+
+def rank_in_name(path: Path) -> int | None:
+    """The number of a rank in a file's name: trace-rank-3.json, rank_3.sqlite, worker3.json."""
+    match = re.search(r"(?:rank|worker|gpu|stage)[-_. ]?(\d+)", path.name, re.IGNORECASE)
+    return int(match[1]) if match else None
