@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pplab.runtime import wire
+from pplab.runtime import allowance, wire
 
 
 class Server:
@@ -109,8 +109,15 @@ def events(start: dict[str, Any], blobs: list[bytes]) -> Iterator[wire.Message]:
     """Run a job: yields its events until its last process has ended.
 
     Leaving early (an exception such as KeyboardInterrupt in the loop body) stops the run, and
-    returns only when no process of it is left.
+    returns only when no process of it is left. Raises ``allowance.TooManyRanks`` where a learner's
+    ranks are counted and too few are free.
     """
+    job = start["job"]
+    with allowance.held(job["stages"] * job["replicas"] * job.get("tensor", 1)):
+        yield from _events(start, blobs)
+
+
+def _events(start: dict[str, Any], blobs: list[bytes]) -> Iterator[wire.Message]:
     server = warm()
     connection = server.connect()
     try:

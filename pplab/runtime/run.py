@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pplab.core.schedule import Schedule
-from pplab.runtime import client, models, nsys
+from pplab.runtime import allowance, client, models, nsys
 from pplab.runtime.checkpoint import check_continues, inherited, resume_from
 from pplab.runtime.collect import Collected
 from pplab.runtime.hosts import torchrun
@@ -138,6 +138,7 @@ def run_job(
 ) -> Run:
     """Run a job; see ``run``. show: a progress display that exists already; cut: where the model
     is cut instead of where the job says; earlier: the run that it continues."""
+    allowance.check(job.world)
     begin = begin or time.perf_counter_ns()
     warnings: list[str] = list(cut.notes) if cut else []
     if cut is not None:

@@ -74,7 +74,7 @@ def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None
         micro_losses = loop.micro_losses
     elif job.engine == "zero":
         status.say("builds its DeepSpeed engine")
-        parallel = DataParallelLoop(job, network, record, status, place["device"])
+        parallel = DataParallelLoop(job, network, record, status, place)
         step, where = parallel.step, {"stage": 0, "replica": parallel.replica, "part": 0}
         module, optimizer, numbered = parallel.module, parallel.optimizer, parallel.modules
         measured, micro_losses = parallel.measured, parallel.micro_losses

@@ -6,9 +6,10 @@
     count_micro_batches(8, stages=4, micro=2, gas=8)   # M = 8, not 16
 
 The triangle itself is in ``triangle``, values that work in ``nearest``, the counting in ``count``,
-and how many micro-batches pay in ``knee``.
+how many micro-batches pay in ``knee``, and what a bubble that shrank explains in ``closing``.
 """
 
+from pplab.core.batch.closing import BubbleClaim, activations_for, memory_after
 from pplab.core.batch.count import (
     Confrontation,
     Confronted,
@@ -37,10 +38,12 @@ __all__ = [
     "RULES",
     "Batch",
     "BatchError",
+    "BubbleClaim",
     "Confrontation",
     "Confronted",
     "Count",
     "Proposal",
+    "activations_for",
     "article_rule",
     "best_cut",
     "confront",
@@ -49,6 +52,7 @@ __all__ = [
     "ideal_knee",
     "knee",
     "least_micro_batches",
+    "memory_after",
     "proposals",
     "ramp",
     "replicas_of",

@@ -18,7 +18,6 @@ from pplab.runtime.sweep.predict import (
     by_stage,
     curve,
     every,
-    middle,
     reference_of,
     runnable,
 )
@@ -42,18 +41,18 @@ class Growing:
         self.global_batch, self.cap, self.gain = global_batch, cap, gain
         self.points: dict[int, Point] = {}
         self.runs: dict[int, Run] = {}
-        self._all: dict[int, list[Run]] = {m: [] for m in jobs}
         self.problems: dict[int, str] = {}
         self._known: tuple[tuple[Reference, ...], tuple[Any, ...]] = ((), ((), None, None))
         self._references: dict[int, Reference] = {}
 
     def take(self, m: int, run: Run) -> None:
-        """Note a finished run; of several of one point the middle one counts."""
-        self._all[m].append(run)
-        inside = sorted(self._all[m], key=lambda one: one.step_time)
-        run = self.runs[m] = inside[(len(inside) - 1) // 2]
+        """Note a finished run; of several of one point the fastest counts."""
+        before = self.runs.get(m)
+        if before is not None and before.step_time <= run.step_time:
+            return
+        self.runs[m] = run
         self.points[m] = point_of(run)
-        self._references[m] = middle([reference_of(one) for one in self._all[m]])
+        self._references[m] = reference_of(run)
 
     def sweep(self, stopped: bool = False) -> Sweep:
         """The state as it is now."""

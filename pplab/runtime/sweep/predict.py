@@ -109,28 +109,6 @@ def reference_of(run: Run) -> Reference:
     )
 
 
-def middle(references: Sequence[Reference]) -> Reference:
-    """Of several runs of one point: the median of every cost."""
-    one = references[0]
-    if len(references) == 1:
-        return one
-    costs = {
-        field.name: _median([getattr(r.costs, field.name) for r in references])
-        for field in fields(Costs)
-        if field.name not in ("unit", "bandwidth")
-    }
-    updates = [r.update for r in references if r.update is not None]
-    update = float(np.median(updates)) if updates else None
-    return replace(one, costs=replace(one.costs, **costs), update=update)
-
-
-def _median(values: Sequence[Any]) -> Any:
-    if any(value is None for value in values):
-        return None
-    found = np.median(np.stack([np.asarray(value, dtype=float) for value in values]), axis=0)
-    return found if found.ndim else float(found)
-
-
 def by_stage(values: Sequence[float], stages: int) -> tuple[float, ...]:
     """The largest of each stage's ranks; ranks of a stage are numbered one after the other."""
     if not values or len(values) % stages:

@@ -58,9 +58,9 @@ def sweep(
 
     cap: most bytes a rank may keep for backward passes; a line in the picture, and what ``.best``
     looks under. gain: what the knee means (``pplab.batch.knee``). repeats: runs of each point,
-    taking turns; the one of middle throughput counts. on_point: called after each run. quiet: show
-    nothing. keep: write a record of each run. settings: as for ``pplab.run``: steps (default 4),
-    replicas, zero, dtype, ...
+    taking turns; the fastest counts (other programs only ever slow a run down). on_point: called
+    after each run. quiet: show nothing. keep: write a record of each run. settings: as for
+    ``pplab.run``: steps (default 4), replicas, zero, dtype, ...
 
     Interrupting it keeps the points there are: the Sweep comes back with ``stopped`` set. A run
     that fails (out of memory, say) leaves its reason in ``problems`` and the sweep goes on; when

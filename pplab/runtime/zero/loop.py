@@ -49,10 +49,15 @@ class DataParallelLoop:
     """One rank of it. ``step`` trains a step and returns the loss over all replicas."""
 
     def __init__(
-        self, job: Job, network: Network, recorder: Recorder, status: Slot, device: str
+        self, job: Job, network: Network, recorder: Recorder, status: Slot, place: dict[str, Any]
     ) -> None:
+        if place["staged"]:
+            raise ValueError(
+                "several ranks share a GPU here, through gloo, which cannot gather and scatter "
+                "GPU tensors as ZeRO does: run it with device='cpu', or a GPU for each rank"
+            )
         self.job, self.network, self.recorder, self.status = job, network, recorder, status
-        self.device, self.replica = device, dist.get_rank()
+        self.device, self.replica = place["device"], dist.get_rank()
         self.modules, calls = built(network, base_seed(job))
         stack = Stack(self.modules, calls, network.loss)
         trainable = [p for p in stack.parameters() if p.requires_grad]
