@@ -7,17 +7,18 @@ PIP_FLAGS ?= --quiet
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+KIT := $(VENV)/.kit
 
 NBVAL := -p tests.notebooks.live --nbval --nbval-current-env --nbval-cell-timeout=120 \
   --nbval-sanitize-with=tests/notebooks/sanitize.cfg
 # Notebooks whose outputs are compared with what they print now.
-NOTEBOOKS = $(wildcard chapters labs)
+NOTEBOOKS = $(wildcard chapters labs/source)
 # Tests that start processes, kernels and browsers, or measure time: one after the other.
 LIVE = $(wildcard tests/runs tests/notebooks tests/browser)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup lab demo test lint unit live bench gpu-check chapters clean
+.PHONY: help setup lab demo test lint unit live bench gpu-check chapters labs book slides hub clean
 
 help: ## what can be made
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -66,6 +67,25 @@ gpu-check: $(READY) ## the tests that need a CUDA GPU
 
 chapters: $(READY) ## execute the notebooks again and store their outputs (ARGS=path for one)
 	$(BIN)/python tools/refresh_notebooks.py $(ARGS)
+
+# What only those who teach need comes on top, when it is first asked for.
+$(KIT): $(READY) requirements-kit.txt
+	@echo "Installing what a teacher needs into $(VENV): 0.2 GB."
+	@$(BIN)/python -m pip install $(PIP_FLAGS) --disable-pip-version-check \
+	  -r requirements.txt -r requirements-kit.txt
+	@touch $@
+
+book: $(KIT) ## the course as a static site, build/book (ARGS=--live keeps its widgets)
+	@$(BIN)/python -m tools.make_book $(ARGS)
+
+slides: $(KIT) ## slides out of the chapters, build/slides (ARGS=path for one)
+	@$(BIN)/python -m tools.make_slides $(ARGS)
+
+hub: $(KIT) ## one server for a class (deploy/jupyterhub_config.py says what to set)
+	@$(BIN)/python -m tools.make_hub $(ARGS)
+
+labs: $(READY) ## generate what learners open, labs/*.ipynb, from labs/source
+	$(BIN)/python tools/make_labs.py
 
 clean: ## forget .venv and everything built
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -20,6 +20,12 @@ GROUPS = {
     "partition": "benchmarks.partition",
     "check": "benchmarks.check",
     "memory": "benchmarks.memory",
+    "labs": "benchmarks.labs",
+    "traces": "benchmarks.traces",
+    "gas": "benchmarks.gas",
+    "diagnose": "benchmarks.diagnose",
+    "tune": "benchmarks.tune",
+    "hub": "benchmarks.hub",
 }
 OUT = Path("build/bench.json")
 

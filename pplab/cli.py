@@ -8,7 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-COURSE = Path(__file__).parents[1] / "chapters"
+#: Chapters and labs lie here beside each other, and link to each other.
+HOUSE = Path(__file__).parents[1]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     lab = commands.add_parser("lab", help="open JupyterLab on the course")
     lab.add_argument("--no-open", action="store_true", help="print the address, open no browser")
     lab.add_argument("--port", type=int, help="port to listen on (default: a free one)")
-    lab.add_argument("--dir", type=Path, default=COURSE, help="folder of notebooks (the course)")
+    lab.add_argument("--dir", type=Path, default=HOUSE, help="folder of notebooks (the course)")
     lab.set_defaults(act=lambda a: run_lab(a.dir, not a.no_open, a.port))
 
     from pplab.advise.check import cli as checker
@@ -42,6 +43,52 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     checker.add_arguments(check)
     check.set_defaults(act=checker.run_arguments)
+
+    from pplab.advise.diagnose import cli as doctor_of_traces
+
+    diagnosis = commands.add_parser(
+        "diagnose", help="where the time of a recorded step goes, what to do, and what it saves"
+    )
+    doctor_of_traces.add_arguments(diagnosis)
+    diagnosis.set_defaults(act=doctor_of_traces.run_arguments)
+
+    from pplab import cli_trace
+
+    trace = commands.add_parser(
+        "trace", help="what is in a profiler's trace of a pipeline; convert it"
+    )
+    cli_trace.add_arguments(trace)
+    trace.set_defaults(act=cli_trace.run_arguments)
+
+    from pplab import cli_profile
+
+    profile = commands.add_parser(
+        "profile", help="measure what each layer of a model costs: time, parameters, memory"
+    )
+    cli_profile.add_arguments(profile)
+    profile.set_defaults(act=cli_profile.run_arguments)
+
+    from pplab.advise.tune import cli as tuner
+
+    tune = commands.add_parser(
+        "tune", help="stages, replicas, micro-batches, schedule, cut: ranked plans for a model"
+    )
+    tuner.add_arguments(tune)
+    tune.set_defaults(act=lambda a: tuner.run_arguments(a, cli_profile.load))
+
+    progress = commands.add_parser(
+        "progress", help="quizzes, labs and predictions: what you have done so far"
+    )
+    progress.add_argument("--class", dest="folder", type=Path, metavar="FOLDER",
+                          help="a folder of progress files: the class, as a table")  # fmt: skip
+    progress.add_argument("--out", type=Path, help="write the heat map of the class, a .png")
+    progress.add_argument("--pseudonyms", action="store_true", help="show no names")
+    progress.set_defaults(act=lambda a: run_progress(a.folder, a.out, a.pseudonyms))
+
+    cool = commands.add_parser("cool", help="end what runs have left behind on this machine")
+    cool.add_argument("--left", action="store_true", required=True,
+                      help="process servers whose notebook is gone")  # fmt: skip
+    cool.set_defaults(act=lambda _: run_cool())
 
     arguments = parser.parse_args(argv)
     from pplab.runtime.client import ServerError
@@ -101,12 +148,44 @@ def run_demo(out: Path) -> int:
     return 0
 
 
+def run_progress(
+    folder: Path | None = None, out: Path | None = None, pseudonyms: bool = False
+) -> int:
+    """Print the learner's progress, or that of a class."""
+    if folder is None:
+        if out or pseudonyms:
+            print("pplab progress: --out and --pseudonyms go with --class FOLDER", file=sys.stderr)
+            return 2
+        from pplab.teach.report import report
+
+        print(report())
+        return 0
+    from pplab.teach.classroom import classroom
+
+    found = classroom(folder, pseudonyms=pseudonyms)
+    print(found)
+    if out is not None:
+        found.save(out)
+        print(f"wrote {out}")
+    return 0
+
+
+def run_cool() -> int:
+    """End what is left of runs whose notebook is gone."""
+    from pplab.runtime.left import clean
+
+    left = clean()
+    print(left)
+    return 1 if left.stayed else 0
+
+
 def run_lab(directory: Path, open_browser: bool, port: int | None) -> int:
     """Open JupyterLab on a folder of notebooks, at the first chapter."""
     from pplab.lab import start
 
-    first = directory / "00_start_here.ipynb"
-    return start(directory, open_browser, port, notebook=first.name if first.exists() else None)
+    places = ("chapters/00_start_here.ipynb", "00_start_here.ipynb")
+    first = next((place for place in places if (directory / place).exists()), None)
+    return start(directory, open_browser, port, notebook=first)
 
 
 if __name__ == "__main__":

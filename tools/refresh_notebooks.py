@@ -39,8 +39,11 @@ def notebooks(root: Path = ROOT) -> list[Path]:
     return sorted(path for path in found if ".ipynb_checkpoints" not in path.parts)
 
 
-def execute(notebook: NotebookNode, folder: Path, timeout: float = 600) -> None:
-    """Run all cells in a fresh kernel in `folder`; outputs land in `notebook`.
+def execute(
+    notebook: NotebookNode, folder: Path, timeout: float = 600, *, widgets: bool = False
+) -> None:
+    """Run all cells in a fresh kernel in `folder`; outputs land in `notebook`, and with `widgets`
+    their state in its metadata.
 
     Raises CellExecutionError when a cell fails that is not tagged ``raises-exception``.
     """
@@ -49,12 +52,13 @@ def execute(notebook: NotebookNode, folder: Path, timeout: float = 600) -> None:
             notebook,
             kernel_name="python3",
             timeout=timeout,
-            store_widget_state=False,
+            store_widget_state=widgets,
             coalesce_streams=True,
             resources={"metadata": {"path": str(folder)}},
             config=Config(KernelManager={"transport_encryption": "auto"}),  # or it warns
         )
-        client.execute(env={**os.environ, "IPYTHONDIR": private})
+        own = {"IPYTHONDIR": private, "PPLAB_PROGRESS": f"{private}/progress"}
+        client.execute(env={**os.environ, **own})
 
 
 def load(path: Path) -> NotebookNode:

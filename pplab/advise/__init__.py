@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_WHERE = {"check": "pplab.advise.check"}
+_WHERE = {"check": "pplab.advise.check", "diagnose": "pplab.advise.diagnose"}
 
 
 def __getattr__(name: str) -> Any:

@@ -118,6 +118,7 @@ def running_lab(folder: Path, private: Path) -> Iterator[Server]:
         "JUPYTERLAB_SETTINGS_DIR": "settings",
         "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
         "IPYTHONDIR": "ipython",
+        "PPLAB_PROGRESS": "progress",
     }
     environment = lab.environment() | {name: str(private / at) for name, at in settings.items()}
     environment.pop("PYTEST_CURRENT_TEST", None)  # or ipykernel hides what child processes print

@@ -54,6 +54,7 @@ class LiveKernel(PlainKernel):
         environment = {name: value for name, value in os.environ.items() if name not in hidden}
         environment[MARK] = self.mark
         environment["IPYTHONDIR"] = self.private.name  # not the history and settings of the user
+        environment["PPLAB_PROGRESS"] = f"{self.private.name}/progress"  # nor what they have solved
         self.km = KernelManager(
             kernel_name=CURRENT_ENV_KERNEL_NAME, kernel_spec_manager=NbvalKernelspecManager()
         )

@@ -1,0 +1,59 @@
+"""What the checks of several labs have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pplab.core.schedule import Schedule, ScheduleMaker
+from pplab.teach.question import Mistake, number_of
+from pplab.teach.verdict import Verdict, right, wrong
+
+
+def near(answer: float, value: float, within: float) -> bool:
+    """Whether a number is a value, `within` a share of it (0.05: to 5 %)."""
+    return abs(answer - value) <= within * abs(value)
+
+
+def number(
+    answer: Any,
+    value: float,
+    why: str,
+    *mistakes: Mistake,
+    within: float = 0.02,
+    measured: str = "",
+) -> Verdict:
+    """Judge a number against a measured value; wrong ones that are known say how they come about.
+
+    Where an answer is near several, the nearest one counts.
+    """
+    given = number_of(answer)
+    if given is None:
+        return wrong(f"{answer!r} is not a number.")
+    known = [m for m in mistakes if near(given, m.value, within)]
+    best = min(known, key=lambda m: abs(m.value - given), default=None)
+    if near(given, value, within) and (best is None or abs(value - given) <= abs(best.value - given)):
+        return right(why, measured)
+    if best is not None:
+        return wrong(best.why, best.misconception, measured)
+    return wrong("it is " + ("smaller." if given > value else "larger."), measured=measured)
+
+
+def plan_of(answer: Any, stages: int, micro_batches: int) -> Schedule | Verdict:
+    """The schedule an answer makes; a verdict where it makes none that can run."""
+    if isinstance(answer, ScheduleMaker):
+        plan = answer(stages=stages, micro_batches=micro_batches)
+    elif isinstance(answer, Schedule):
+        plan = answer
+    else:
+        return wrong(f"{type(answer).__name__} is no schedule: put @pplab.schedule above a generator.")
+    if any("gets None instead of" in str(problem) for problem in plan.problems):
+        return Verdict("not attempted", "your schedule yields nothing yet.")
+    if plan.problems:
+        return wrong(f"with P = {stages} and M = {micro_batches}, {plan.problems[0]}.")
+    return plan
+
+
+def listing(values: Iterable[Any]) -> str:
+    """Numbers with commas between them."""
+    return ", ".join(f"{value:g}" for value in values)
