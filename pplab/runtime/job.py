@@ -7,23 +7,16 @@ key in it means what it says (`facts`: DeepSpeed ignores unknown top-level and `
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 from pplab.core.layout import Layout
 from pplab.core.schedule import Schedule
-from pplab.core.schedules.weights import updates_midway
 from pplab.core.topology import Topology
 from pplab.runtime.checkpoint import Resume
 from pplab.runtime.faults import Faults
-from pplab.runtime.hosts.hostfile import Host, spread, started_us
+from pplab.runtime.hosts.hostfile import Host
+from pplab.runtime.job_checks import check
 from pplab.runtime.models import Model
-
-DTYPES = ("fp32", "bf16")
-ENGINES = ("pplab", "deepspeed", "dualpipev", "zero", "plain")
-LAUNCHERS = ("local", "deepspeed", "torchrun")
-THROUGH = ("pdsh", "openmpi", "slurm")
-DEVICES = ("auto", "cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -86,148 +79,8 @@ class Job:
     faults: Faults | None = None
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("engine", ENGINES),
-            ("launcher", LAUNCHERS),
-            ("through", THROUGH),
-            ("device", DEVICES),
-            ("dtype", DTYPES),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"{name} is one of {', '.join(allowed)}, not {getattr(self, name)}"
-                )
-        for name in (
-            "stages", "micro_batches", "steps", "micro_batch_size", "replicas", "tensor", "threads",
-        ):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.engine == "plain" and self.world != 1:
-            raise ValueError("the plain loop is one process: stages=1, replicas=1")
-        if self.engine == "zero":
-            self._check_zero()
-        if self.tensor > 1:
-            self._check_tensor()
-        if self.engine == "dualpipev" and self.micro_batches < 2 * self.stages:
-            raise ValueError(
-                f"DualPipeV needs two micro-batches a rank to fill its V: at least "
-                f"{2 * self.stages}, not {self.micro_batches}"
-            )
-        if self.schedule is not None:
-            self._check_schedule(self.schedule)
-        if self.bounds is not None:
-            self._check_bounds(self.bounds)
-        if self.speeds is not None:
-            self._check_speeds(self.speeds)
         object.__setattr__(self, "faults", Faults.of(self.faults))
-        if self.faults is not None:
-            self.faults.check(self)
-        if self.checkpoint or self.resume:
-            self._check_checkpoint()
-        if self.nsys and (self.launcher != "deepspeed" or self.hosts):
-            raise ValueError(
-                "nsys=True wraps the `deepspeed` command of this machine: give "
-                "launcher='deepspeed', and no other hosts"
-            )
-        if self.launcher == "torchrun" and not started_us():
-            raise ValueError("launcher='torchrun' is for scripts that torchrun has started")
-        if self.hosts:
-            if self.launcher != "deepspeed":
-                raise ValueError("only launcher='deepspeed' starts ranks on other hosts")
-            spread(self.hosts, self.world)
-
-    def _check_schedule(self, schedule: Schedule) -> None:
-        schedule.check()
-        if self.engine not in ("pplab", "plain"):
-            raise ValueError(f"engine {self.engine!r} has its own schedule; drop the one given")
-        stages = schedule.stages if self.engine == "plain" else self.stages
-        if (schedule.stages, schedule.micro_batches) != (stages, self.micro_batches):
-            raise ValueError(
-                f"the schedule is for {schedule.stages} stages and {schedule.micro_batches} "
-                f"micro-batches, the run for {self.stages} and {self.micro_batches}"
-            )
-        if self.engine == "pplab":
-            self._check_needs(schedule)
-
-    def _check_needs(self, schedule: Schedule) -> None:
-        """What a schedule asks of DeepSpeed and cannot have: refused before anything starts."""
-        config = self.deepspeed_config()
-        recomputes = config.get("pipeline", {}).get("activation_checkpoint_interval", 0)
-        if schedule.splits_backward and recomputes:
-            raise ValueError(
-                f"{schedule.name} splits backward passes into B and W, and DeepSpeed's activation "
-                "checkpointing works in undivided ones only: each half would have to compute the "
-                "activations again; run it with activation_checkpoint_interval=0"
-            )
-        if not updates_midway(schedule):
-            return
-        why = f"{schedule.name} updates the weights while micro-batches are in flight"
-        if config["zero_optimization"]["stage"] != 0:
-            raise ValueError(
-                f"{why} and so keeps several versions of them; ZeRO-1 keeps one, in a flat buffer "
-                "that it steps once a batch: run it with zero=0"
-            )
-        if self.dtype != "fp32":
-            raise ValueError(
-                f"{why}; DeepSpeed's {self.dtype} optimizer keeps one fp32 copy of the weights "
-                "and steps once a batch: run it with dtype='fp32'"
-            )
-        if config["gradient_clipping"]:
-            raise ValueError(
-                f"{why}, each rank at its own time; the norm of all gradients, which clipping "
-                "needs, never exists: run it with gradient_clipping=0"
-            )
-
-    def _check_zero(self) -> None:
-        if self.stages != 1 or self.bounds is not None or self.schedule is not None:
-            raise ValueError(
-                "engine 'zero' has no pipeline, so no schedule, bounds or stages: give replicas; "
-                "for ZeRO-0 or 1 with a pipeline give a schedule and leave the engine out"
-            )
-        if self.checkpoint or self.resume:
-            raise ValueError("checkpoints here are by pipeline stage: engine 'zero' has none")
-
-    def _check_tensor(self) -> None:
-        if self.model.family != "gpt":
-            raise ValueError(
-                "only the layers of models.gpt know how to share their work with other ranks: "
-                "use tensor=1 for other models"
-            )
-        heads = self.model.settings["heads"]
-        if heads % self.tensor:
-            raise ValueError(f"{self.tensor} tensor parts cannot share {heads} heads evenly")
-        if self.engine != "pplab":
-            raise ValueError(f"engine {self.engine!r} is run with tensor=1 here; use 'pplab'")
-
-    def _check_bounds(self, bounds: tuple[int, ...]) -> None:
-        rising = all(a < b for a, b in pairwise(bounds))
-        if len(bounds) != self.slices + 1 or bounds[0] != 0 or not rising:
-            raise ValueError(
-                f"bounds are {self.slices + 1} rising layer numbers from 0 to the number of "
-                f"layers, not {list(bounds)}"
-            )
-
-    def _check_speeds(self, speeds: tuple[float, ...]) -> None:
-        if not self.model.paced:
-            raise ValueError(
-                "speeds are for paced models: how fast computed layers run is up to the hardware"
-            )
-        if self.engine == "plain":
-            raise ValueError("the plain loop is one process: there are no ranks to give speeds to")
-        if len(speeds) != self.stages or not all(0 < s < float("inf") for s in speeds):
-            raise ValueError(
-                f"speeds are {self.stages} positive numbers, one for each rank of a pipeline "
-                f"(0.5: takes twice the model's time), not {list(speeds)}"
-            )
-
-    def _check_checkpoint(self) -> None:
-        if self.engine == "plain":
-            raise ValueError("the plain loop has no DeepSpeed engine, and so no checkpoint")
-        if self.tensor > 1:
-            raise ValueError(
-                "with tensor > 1 each rank has a part of every layer, and checkpoints here are "
-                "by whole layers: use tensor=1 to write or read one"
-            )
+        check(self)
 
     @property
     def first_step(self) -> int:
