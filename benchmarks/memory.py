@@ -1,17 +1,25 @@
-"""The memory model: published tables, a recorded 64-GPU run, and the BigScience A100 tables.
+"""The memory model: published tables, a recorded 64-GPU run, the BigScience A100 tables, and real
+pipeline runs on this machine.
 
 The tables are those of tests/unit/test_memory.py and test_memory_field.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+import pplab
 from benchmarks.report import entry
-from pplab.core.memory import Transformer, model_states, pipeline_memory, transformer_memory
+from pplab.core.memory import (
+    Transformer,
+    model_states,
+    pipeline_memory,
+    profile_slices,
+    transformer_memory,
+)
 from pplab.core.schedules import gpipe, one_f_one_b, pipedream, pipedream_2bw
 from tests.unit import test_memory as tables
 from tests.unit import test_memory_field as field
@@ -20,7 +28,7 @@ from tests.unit.test_memory_pipeline import LOADS
 
 def run() -> list[dict[str, Any]]:
     """All figures."""
-    return [*_tables(), *_log(), *_a100()]
+    return [*_tables(), *_log(), *_a100(), *_runs()]
 
 
 def _cells() -> Iterator[tuple[str, bool]]:
@@ -93,3 +101,53 @@ def _a100() -> Iterator[dict[str, Any]]:
             worst = max(worst, abs(told / gb - 1))
     how = f"16 cells of four layouts, micro-batch 1-8, with {field.PROCESS} GB for the process"
     yield entry("memory.a100_error", 100 * worst, "%", None, "lower", how)
+
+
+#: Activations of some 16 MB a block, so that the system's own count can see them.
+MODEL, SIZE, STAGES, STEPS = pplab.models.gpt(layers=8, width=128, context=256), 8, 4, 8
+
+
+def _apart(told: Sequence[float], found: Sequence[float]) -> float:
+    """Worst error of a difference between two ranks, as a share of the largest difference."""
+    told_, found_ = (np.subtract.outer(list(v), list(v)) for v in (told, found))
+    return float(np.abs(told_ - found_).max() / np.abs(found_).max())
+
+
+def _runs() -> Iterator[dict[str, Any]]:
+    """Layers profiled in one process; from that, the memory of each rank of a pipeline."""
+    profile = pplab.profile(MODEL, micro_batch_size=SIZE)
+    counted, resident, last = [], [], []
+    for make in (one_f_one_b, gpipe):
+        for zero in (0, 1):
+            plan = make(stages=STAGES, micro_batches=STEPS)
+            run = pplab.run(
+                plan, MODEL, zero=zero, steps=2, micro_batch_size=SIZE, quiet=True, keep=False
+            )
+            slices = profile_slices(profile, run.bounds)
+            ranks = pipeline_memory(slices, plan, zero=zero, precision="fp32").ranks
+            held = ("parameters", "gradients", "optimizer", "held_peak")
+            found = [sum(memory[name] for name in held) for memory in run.memory]
+            counted.append(_apart([r.states.device + r.activations for r in ranks], found))
+            grown = [memory.get("resident_growth") for memory in run.memory]
+            if None in grown or make is not one_f_one_b:
+                continue
+            # parameters, and ZeRO's copy of them, were there before the first step
+            new = [r.states.gradients + 8 * r.parameters + r.activations for r in ranks]
+            resident.append(_apart(new[:-1], grown[:-1]))
+            last.append(grown[-1] - grown[-2] - (new[-1] - new[-2]))
+    how = (
+        f"GPT of {len(profile)} layers on {STAGES} ranks, {STEPS} micro-batches, 1F1B and GPipe, "
+        "ZeRO-0 and 1: states and activations in flight predicted from a profile of the layers, "
+        "against what the ranks counted tensor by tensor; worst difference of two ranks"
+    )
+    yield entry("memory.run_error", 100 * max(counted), "%", 10, "lower", how)
+    if not resident:
+        how = "this system does not tell the peak memory of a process"
+        yield entry("memory.run_resident_error", None, "%", None, "lower", how)
+        return
+    how = (
+        "the same prediction against how much the processes grew in the eyes of the system, 1F1B, "
+        f"worst difference of two of the ranks 0-{STAGES - 2}: noisy, the allocator keeps what it "
+        f"got; the last rank grew {max(last) / 1e6:.0f} MB more than predicted"
+    )
+    yield entry("memory.run_resident_error", 100 * max(resident), "%", None, "lower", how)

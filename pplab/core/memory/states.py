@@ -27,7 +27,7 @@ class Precision:
         gradients are as long as all parameters), and keeps the short one only for a moment
     master, moments: the optimizer's copy of the parameter, momentum and variance
     at_step:     a copy of the (local part of the) gradient that lives only during the update
-    cloned:      ZeRO's own copy of its part of the parameters, made even where they are fp32 already
+    cloned:      ZeRO's own copy of its part of the parameters, made even of fp32 parameters
         (``zero/stage_1_and_2.py``, ``zero/stage3.py``; measured in tests/runs/test_zero.py)
     """
 
