@@ -73,18 +73,17 @@ def test_two_hosts_compute_what_one_does(hosts: TwoHosts, clean: str) -> None:
 
 
 def test_a_slow_link_between_the_hosts_shows_in_the_timeline(hosts: TwoHosts, clean: str) -> None:
-    """Stages of a node stay together: 4 stages over 2 hosts, the link limited for real. In order,
-    one cut crosses it; with the ranks dealt out in turn all three do."""
+    """128 kB a message over a link of 20 Mbit/s: 40 ms, of a real network stack."""
     plan = schedules.one_f_one_b(stages=2, micro_batches=4)
-    model = models.paced(forward=0.02, backward=0.04, width=4096)
-    settings = {"steps": 2, "quiet": True, "keep": False, "micro_batch_size": 8}
+    model = models.paced(forward=0.02, backward=0.04, width=512)
+    settings = {"steps": 2, "quiet": True, "keep": False, "micro_batch_size": 64}
     fast = pplab.run(plan, model, hostfile=hosts.hostfile(1), **settings)
     hosts.limit("20mbit")
     try:
         slow = pplab.run(plan, model, hostfile=hosts.hostfile(1), **settings)
     finally:
         hosts.limit(None)
-    bytes_each = 8 * 4096 * 4
+    bytes_each = 64 * 512 * 4
     seconds = (bytes_each - 32_000) * 8 / 20e6  # the bucket lets the first 32 kB through
     assert slow.costs.latency - fast.costs.latency == pytest.approx(seconds, rel=0.35)
     assert slow.step_time > fast.step_time + 2 * seconds
