@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shutil
 import sys
@@ -21,7 +22,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from tools.offline import external, vendored
-from tools.refresh_notebooks import WIDGET, execute, load
+from tools.refresh_notebooks import METADATA, WIDGET, execute, load
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "docs" / "book"
@@ -65,6 +66,7 @@ def lay_out(stage: Path, parts: dict[str, list[Path]], *, live: bool = False) ->
 
 def prepare(notebook: NotebookNode, *, live: bool = False) -> None:
     """Make outputs readable by everyone: pictures get their words, as alternative and below."""
+    notebook.metadata.update(METADATA)  # a notebook that never ran does not say its language
     for cell in notebook.cells:
         if cell.cell_type != "code":
             continue
@@ -80,14 +82,16 @@ def prepare(notebook: NotebookNode, *, live: bool = False) -> None:
                 words = _text(data["text/plain"])
                 alt = re.sub(r"\s+", " ", words)
                 cell.metadata["mystnb"] = {"image": {"alt": alt}}
-                found.append(_in_words(words))
+                found.append(_in_words(words, data.pop("text/html", None)))
         cell.outputs = found
 
 
-def _in_words(words: str) -> NotebookNode:
+def _in_words(words: str, page: str | list[str] | None = None) -> NotebookNode:
+    """What is folded away below a picture: its words, as a page where there is one of its own."""
     from html import escape
 
-    page = f"<details class='in-words'><summary>In words</summary><pre>{escape(words)}</pre></details>"
+    folded = f"<summary>In words</summary>{_text(page) if page else f'<pre>{escape(words)}</pre>'}"
+    page = f"<details class='in-words'>{folded}</details>"
     return nbformat.v4.new_output("display_data", {"text/html": page, "text/plain": words})
 
 
@@ -151,10 +155,8 @@ def build(parts: dict[str, list[Path]], out: Path = OUT, *, live: bool = False) 
     stage.mkdir(parents=True)
     lay_out(stage, parts, live=live)
     options = ["-q", "-W", "--keep-going", "-b", "html", "-c", str(BOOK)]
-    if live:
-        files = {name: vendored(*package) for name, package in PLAYERS.items()}
-        players = {f"w/{name}": {} for name in files}
-        options += ["-D", f"nb_ipywidgets_js={json.dumps(players)}"]
+    files = {name: vendored(*package) for name, package in PLAYERS.items()} if live else {}
+    os.environ["PPLAB_BOOK_PLAYERS"] = " ".join(files)  # conf.py reads it
     if build_main([*options, "-d", str(stage / ".doctrees"), str(stage), str(out)]):
         raise RuntimeError("the book was not built without warnings: they stand above")
     if live:
@@ -164,35 +166,31 @@ def build(parts: dict[str, list[Path]], out: Path = OUT, *, live: bool = False) 
     return out / "index.html"
 
 
-def _bring_players(
-    out: Path, files: dict[str, Path], folders: Iterable[Path], stage: Path
-) -> None:
+def _bring_players(out: Path, files: dict[str, Path], folders: Iterable[Path], stage: Path) -> None:
     import anywidget
 
     (out / "_static" / "w").mkdir(exist_ok=True)
     for name, path in files.items():
         shutil.copy(path, out / "_static" / "w" / name)
-    (bundle,) = (
-        Path(prefix, "share/jupyter/nbextensions/anywidget/index.js")
-        for prefix in [sys.prefix]
-    )
-    if not bundle.exists():
-        raise RuntimeError(f"anywidget {anywidget.__version__} has no {bundle} here")
+    bundle = Path(anywidget.__file__).parent / "nbextension" / "index.js"
     for folder in folders:  # it is asked for beside the page
         shutil.copy(bundle, out / folder.relative_to(stage) / "anywidget.js")
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("paths", nargs="*", type=Path, help="only these pages (default: all)")
     parser.add_argument("--live", action="store_true", help="execute copies; keep their widgets")
     parser.add_argument("--out", type=Path, default=OUT, help="folder (build/book)")
     chosen = parser.parse_args(arguments)
+    paths = [path.resolve() for path in chosen.paths]
     try:
-        page = build(sources(), chosen.out.resolve(), live=chosen.live)
+        pages = {"Pages": paths} if paths else sources()
+        page = build(pages, chosen.out.resolve(), live=chosen.live)
     except ImportError as error:
         print(f"{error.name} is not here: `make book` installs it", file=sys.stderr)
         return 1
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     size = sum(file.stat().st_size for file in chosen.out.rglob("*") if file.is_file())

@@ -3,7 +3,7 @@
 A chapter is to be read, a slide to be looked at while somebody talks. So a slide takes from the
 notebook its heading, the first sentences or the list of a text, a question to predict, a picture,
 a table or what was printed, and short code above it. The whole text goes into the speaker's notes
-(press S, or open the page with ``?notes``; ``?print-pdf`` for paper). Answers folded away in the
+(press S, or open the page with ``?handout``; ``?print-pdf`` for paper). Answers folded away in the
 chapter stay in the notes. Nothing is executed; reveal.js comes as files, so that nothing is loaded
 from a network, and a picture is the PNG that the notebook stores.
 """
@@ -19,13 +19,12 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from nbformat import NotebookNode
 
-from tools.mathml import mathml
 from tools.offline import external
 from tools.refresh_notebooks import load
+from tools.slide_html import code_css, coloured, inline, rendered
 
 ROOT = Path(__file__).resolve().parents[1]
 SLIDES = ROOT / "docs" / "slides"
@@ -57,7 +56,7 @@ def slides_of(notebook: NotebookNode) -> list[Slide]:
                 made.append(_slide_of_text(heading, text, made))
         elif cell.cell_type == "code" and made:
             _add_code(cell, made)
-    return [slide for slide in made if slide.shown]
+    return [slide for slide in made if len(slide.shown) > 1]  # more than its heading
 
 
 def _sections(text: str) -> list[tuple[str, str]]:
@@ -73,12 +72,12 @@ def _slide_of_text(heading: str, text: str, made: list[Slide]) -> Slide:
     visible = _DETAILS.sub("", text).strip()
     if heading.startswith("# "):
         first, *rest = visible.split("\n\n")
-        slide.shown = [f"<h1>{_inline(title)}</h1>", f'<div class="quiet">{_html(first)}</div>']
-        slide.shown += [_html("\n\n".join(rest))] if rest else []
+        slide.shown = [f"<h1>{inline(title)}</h1>", f'<div class="quiet">{rendered(first)}</div>']
+        slide.shown += [rendered("\n\n".join(rest))] if rest else []
         return slide
-    lead = lead_of(visible)
+    lead = lead_of(visible) if heading or not visible.startswith("Next:") else ""
     if heading or lead:
-        slide.shown = [f"<h2>{_inline(title)}</h2>"] + ([_html(lead)] if lead else [])
+        slide.shown = [f"<h2>{inline(title)}</h2>"] + ([rendered(lead)] if lead else [])
     return slide
 
 
@@ -91,12 +90,21 @@ def lead_of(text: str) -> str:
         listed = re.match(r"\s*([-*]|\d+\.) ", block)
         if (listed or block.startswith("$$")) and not extra:
             points = re.split(r"\n(?=(?:[-*]|\d+\.) )", block)
-            extra = "\n".join(points[:7])
+            extra = "\n".join(_that_fit(points[:7]))
         elif not listed and not block.startswith(("$$", "|", "```", "<")) and not words:
             words = _first_sentences(" ".join(block.split()))
-    if len(extra) > 2 * LEAD:
-        extra = ""
     return "\n\n".join(filter(None, (words, extra)))
+
+
+def _that_fit(points: list[str]) -> list[str]:
+    """The first points of a list, two LEADs of visible text at most, and one in any case."""
+    kept, length = [], 0
+    for point in points:
+        length += len(re.sub(r"\]\([^)]*\)", "", point))
+        if kept and length > 2 * LEAD:
+            break
+        kept.append(point)
+    return kept
 
 
 def _first_sentences(text: str) -> str:
@@ -123,12 +131,12 @@ def _add_code(cell: NotebookNode, made: list[Slide]) -> None:
         return
     if not (pictures or tables or printed or question):
         if len(source.splitlines()) <= CODE_OVER_PICTURE and not source.startswith("import pplab"):
-            last.shown.append(_code(source))
+            last.shown.append(coloured(source))
         return
     slide, tall = last, any(map(_tall, pictures))
     fits = last.words_only and _height(last) < 6 and not tall
     if not fits or question or len(pictures + tables) > 1:
-        slide = Slide(last.title, [f"<h2>{_inline(last.title)}</h2>"])
+        slide = Slide(last.title, [f"<h2>{inline(last.title)}</h2>"])
         made.append(slide)
     slide.words_only = False
     if question:
@@ -139,7 +147,7 @@ def _add_code(cell: NotebookNode, made: list[Slide]) -> None:
     if pictures or tables:
         room = CODE_OVER_PICTURE - _height(slide) - len(printed.splitlines())
     if lines <= room and not tall:
-        slide.shown.append(_code(source))
+        slide.shown.append(coloured(source))
     else:
         slide.said.append(f"The code:\n\n```python\n{source}\n```")
     if printed:
@@ -148,7 +156,7 @@ def _add_code(cell: NotebookNode, made: list[Slide]) -> None:
         slide.shown.append(f"<pre>{escape(chr(10).join(rows[:PRINTED] + more))}</pre>")
     for place, what in enumerate(pictures + tables):
         if place:
-            slide = Slide(last.title, [f"<h2>{_inline(last.title)}</h2>"], words_only=False)
+            slide = Slide(last.title, [f"<h2>{inline(last.title)}</h2>"], words_only=False)
             made.append(slide)
         slide.shown.append(what)
 
@@ -209,50 +217,7 @@ def _height(slide: Slide) -> int:
     return len(text) // 90 + sum(part.count("<li>") + part.count("<pre") for part in slide.shown)
 
 
-# -- Markdown, code, formulas -----------------------------------------------------------------------
-
-
-def _markdown() -> Any:
-    from markdown_it import MarkdownIt
-    from mdit_py_plugins.dollarmath import dollarmath_plugin
-
-    def renderer(tex: str, options: dict[str, Any]) -> str:
-        return mathml(tex, block=bool(options.get("display_mode")))
-
-    made = MarkdownIt("commonmark", {"html": True}).enable("table")
-    made.use(dollarmath_plugin, renderer=renderer)
-    return made
-
-
-def _html(text: str) -> str:
-    page = _markdown().render(text)
-    # a deck stands alone: links between notebooks would lead nowhere
-    return re.sub(r'<a href="(?!https?:)[^"]*">(.*?)</a>', r"\1", page)
-
-
-def _inline(text: str) -> str:
-    return _markdown().renderInline(text)
-
-
-def _code(source: str) -> str:
-    from pygments import highlight
-    from pygments.formatters import HtmlFormatter
-    from pygments.lexers import PythonLexer
-
-    return f"<pre class='code'>{highlight(source, PythonLexer(), HtmlFormatter(nowrap=True)).rstrip()}</pre>"
-
-
-def _code_css() -> str:
-    from pygments.formatters import HtmlFormatter
-
-    by_day = HtmlFormatter(style="a11y-high-contrast-light").get_style_defs("pre")
-    by_night = HtmlFormatter(style="a11y-high-contrast-dark").get_style_defs("pre")
-    drop = re.compile(r"^pre \{[^}]*\}\n?|^td\.linenos.*\n|^span\.linenos.*\n|^pre \.hll.*\n", re.M)
-    night = drop.sub("", by_night)
-    return f"{drop.sub('', by_day)}\n@media (prefers-color-scheme: dark) {{\n{night}\n}}"
-
-
-# -- a deck -----------------------------------------------------------------------------------------
+# -- a deck ---------------------------------------------------------------------------------------
 
 
 def deck(path: Path, out: Path) -> tuple[Path, str, int]:
@@ -262,12 +227,12 @@ def deck(path: Path, out: Path) -> tuple[Path, str, int]:
     title = re.sub(r"<[^>]+>", "", slides[0].title)
     pages = "\n".join(
         f'<section class="slide">\n{"".join(s.shown)}\n'
-        f'<aside class="notes">{_html(chr(10).join(f"{t}{chr(10)}" for t in s.said))}</aside>\n'
+        f'<aside class="notes">{rendered(chr(10).join(f"{t}{chr(10)}" for t in s.said))}</aside>\n'
         "</section>"
         for s in slides
     )
     page = Template((SLIDES / "deck.html").read_text(encoding="utf-8")).substitute(
-        title=escape(title), slides=pages, code_css=_code_css()
+        title=escape(title), slides=pages, code_css=code_css()
     )
     file = out / f"{path.stem}.html"
     file.write_text(page, encoding="utf-8")
@@ -295,8 +260,8 @@ def build(paths: list[Path], out: Path = OUT) -> list[tuple[Path, str, int]]:
     (out / "index.html").write_text(
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>Slides</title>"
         "<link rel='stylesheet' href='deck.css'><body class='contents'><h1>Slides</h1>"
-        f"<ul>{rows}</ul><p>Right arrow: next. S: the speaker's view. Add <code>?notes</code> to "
-        "the address for notes below each slide, <code>?print-pdf</code> to print.</p></body></html>",
+        f"<ul>{rows}</ul><p>Right arrow: next. S: the speaker's view. Add <code>?handout</code> to "
+        "the address for notes beside each slide, <code>?print-pdf</code> to print.</p>",
         encoding="utf-8",
     )
     if away := external(out):

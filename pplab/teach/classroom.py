@@ -110,8 +110,9 @@ class Classroom:
         """Misconception -> how many learners met it."""
         met: Counter[str] = Counter()
         for learner in self.learners:
-            tried = [item.get("misconceptions") for item in learner.items.values()]
-            met.update({name for m in tried if isinstance(m, dict) for name in m} & {*MISCONCEPTIONS})
+            noted = [item.get("misconceptions") for item in learner.items.values()]
+            names = {name for tried in noted if isinstance(tried, dict) for name in tried}
+            met.update(names & MISCONCEPTIONS.keys())
         return met
 
     def sentence(self) -> str:

@@ -23,8 +23,8 @@ FILL = {
     "not attempted": "#e9ecef",
 }
 LEGEND = (
-    f"{STATES['right']} right; {STATES['wrong']} wrong so far; {STATES['blocked']} cannot be judged "
-    "on that machine; · not attempted; a number: tries; s: solution looked up"
+    f"{STATES['right']} right; {STATES['wrong']} wrong so far; {STATES['blocked']} cannot be "
+    "judged on that machine; · not attempted; a number: tries; s: solution looked up"
 )
 
 
@@ -38,8 +38,9 @@ def html(room: Classroom) -> str:
         f"currentColor'>{escape(name)}</th>"
         for name, keys in room.groups.items()
     )
+    narrow = "text-align:center;padding:2px"
     numbers = "".join(
-        f"<th scope='col' style='text-align:center;padding:2px'>{escape(key.rpartition('.')[2])}</th>"
+        f"<th scope='col' style='{narrow}'>{escape(key.rpartition('.')[2])}</th>"
         for keys in room.groups.values()
         for key in keys
     )
@@ -101,7 +102,9 @@ def png(room: Classroom) -> bytes:
             x += 0.15
         write(x, top - 0.42, name, 8, weight="bold")
         for key in group:
-            write(x + cell / 2, top - 0.19, key.rpartition(".")[2][:3], 6.5, color=soft, ha="center")
+            write(
+                x + cell / 2, top - 0.19, key.rpartition(".")[2][:3], 6.5, color=soft, ha="center"
+            )
             for place, learner in enumerate(room.learners):
                 fill, y = FILL[learner.state(key)], top + row * place
                 box = Rectangle((x, y - row / 2), cell, row, facecolor=fill, edgecolor="white")

@@ -10,6 +10,7 @@ would fail, or pass, for the wrong reason:
   to their standard output out of the notebook
 - stderr is not compared: warnings and progress bars are no results (and are not stored)
 - processes that a notebook leaves behind fail it; they are killed
+- how long each notebook took is noted (see ``timing``)
 
 nbval's classes are subclassed and nbval is pinned: 0.11.0.
 """
@@ -21,6 +22,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from queue import Empty
 from typing import Any
 
@@ -30,12 +32,16 @@ from nbval.kernel import CURRENT_ENV_KERNEL_NAME, KernelManager, NbvalKernelspec
 from nbval.kernel import RunningKernel as PlainKernel
 from nbval.plugin import IPyNbCell, IPyNbFile
 
+from tests.notebooks import timing
 from tests.notebooks.screen import Screen
 
 #: Environment variable that every process a notebook starts inherits.
 MARK = "PPLAB_NOTEBOOK_TEST"
 #: Seconds that processes have to end once their kernel is gone (a supervisor needs two).
 GRACE = 5.0
+#: Notebooks that ran from the first cell to the last: seconds with their kernel's start and end,
+#: and cells.
+TOOK: dict[Path, tuple[float, int]] = {}
 
 
 class KernelDied(Exception):
@@ -138,12 +144,15 @@ class LiveNotebook(IPyNbFile):
     """nbval's notebook with a live kernel and the outputs as they show."""
 
     running: LiveCell | None = None
+    began = 0.0
+    cells = passed = 0
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.skip_compare = (*self.skip_compare, "stderr")
 
     def setup(self) -> None:
+        self.began = time.monotonic()
         self.kernel = LiveKernel(
             cwd=str(self.path.parent),
             startup_timeout=self.config.option.nbval_kernel_startup_timeout,
@@ -152,6 +161,7 @@ class LiveNotebook(IPyNbFile):
 
     def collect(self) -> Iterator[LiveCell]:
         for cell in super().collect():
+            self.cells += not cell.options["skip"]
             yield LiveCell.from_parent(
                 self, name=cell.name, cell_num=cell.cell_num, cell=cell.cell, options=cell.options
             )
@@ -170,6 +180,8 @@ class LiveNotebook(IPyNbFile):
         if self.kernel.left_behind:
             left = "; ".join(self.kernel.left_behind)
             pytest.fail(f"the notebook left processes behind (now killed): {left}", pytrace=False)
+        if self.passed == self.cells:
+            TOOK[self.path] = (time.monotonic() - self.began, self.cells)
 
 
 class LiveCell(IPyNbCell):
@@ -179,6 +191,7 @@ class LiveCell(IPyNbCell):
         self.parent.running = self
         try:
             super().runtest()
+            self.parent.passed += 1
         except KernelDied:
             self.parent.timed_out = True  # nbval then expects the cells that follow to fail
             self.raise_cell_error("The kernel died while it ran this cell")
@@ -191,3 +204,7 @@ def pytest_collect_file() -> Iterator[None]:
         LiveNotebook.from_parent(node.parent, path=node.path) if type(node) is IPyNbFile else node
         for node in found
     ]
+
+
+def pytest_sessionfinish() -> None:
+    timing.write(TOOK)

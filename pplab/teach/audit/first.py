@@ -65,7 +65,7 @@ MICRO_BATCHES = [
           "mostly true",
           "A sound rule, and it asks for 18 micro-batches with 4 stages: the 2S and 4S of the "
           "same article fail it.",
-          ("02: A trap: which bubble?",)),
+          ("02: A trap: which bubble?", "06: A check-list, as code")),
 ]  # fmt: skip
 
 PARTITIONING = [
@@ -115,7 +115,7 @@ PARTITIONING = [
           "unsupported",
           "A rule of thumb without a reason; but harmless: a stage 10 % too slow costs at most "
           "9.1 %.",
-          ("07: What do ten per cent cost?",)),
+          ("07: What do ten per cent cost?", "06: A check-list, as code")),
 ]  # fmt: skip
 
 ZERO = [
@@ -181,7 +181,7 @@ CONFIG_KEYS = [
           "`pipeline.partition_method` says how the layers are cut.",
           "false",
           "Ignored. It is an argument of `PipelineModule`, in Python.",
-          ("07: Keys that do nothing",)),
+          ("07: The command, run",)),
 ]  # fmt: skip
 
 LAUNCH = [
@@ -200,7 +200,7 @@ LAUNCH = [
           "false",
           "The launcher does not know them and hands them to your script, which stops: "
           "unrecognized arguments.",
-          ("07: The command, run",)),
+          ("07: The command, run", "06: The launch line that does not exist")),
     Claim("1.35", "launch",
           "Try out the NCCL and MPI backends.",
           "false",
@@ -234,7 +234,7 @@ RESULTS = [
           "unsupported",
           "That bubble makes it 1.42 times as fast, and no bubble at all 1.61 times. The rest of "
           "the 4.2 has no cause in the article.",
-          ("07: The closing case",)),
+          ("07: The closing case", "06: The closing case")),
 ]  # fmt: skip
 
 CLAIMS = [
