@@ -15,10 +15,13 @@ NBVAL := -p tests.notebooks.live --nbval --nbval-current-env --nbval-cell-timeou
 NOTEBOOKS = $(wildcard chapters labs/source)
 # Tests that start processes, kernels and browsers, or measure time: one after the other.
 LIVE = $(wildcard tests/runs tests/notebooks tests/browser)
+# Those of what only teachers need: in CI, and where `make kit` is said.
+KIT_TESTS = tests/notebooks/test_book.py tests/notebooks/test_nbgrader.py tests/runs/test_hub.py \
+  tests/unit/test_instructor_deploy.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup lab demo test lint unit live bench gpu-check chapters labs book slides hub clean
+.PHONY: help setup lab demo test lint unit live bench gpu-check chapters labs book slides hub release kit clean
 
 help: ## what can be made
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -46,7 +49,7 @@ lab: $(READY) ## check this machine, open JupyterLab (ARGS=--no-open prints its 
 demo: $(READY) ## four real ranks on this machine, beside their simulation
 	@$(BIN)/pplab demo $(ARGS)
 
-test: lint unit live ## every check and test; `make -k test` goes on after a failure
+test: lint unit live $(if $(CI),kit) ## every check and test; `make -k test` goes on after a failure
 
 lint: $(READY) ## ruff, formatting, types
 	$(BIN)/ruff check .
@@ -57,7 +60,10 @@ unit: $(READY) ## tests that need no process of their own, on two cores
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit
 
 live: $(READY) ## real runs, the notebooks compared with their outputs, the browser
-	$(BIN)/python -m pytest $(NBVAL) $(LIVE) $(NOTEBOOKS)
+	$(BIN)/python -m pytest $(NBVAL) $(LIVE) $(NOTEBOOKS) $(if $(CI),$(KIT_TESTS:%=--ignore=%))
+
+kit: $(KIT) ## tests of the book, the hub and the marks (CI runs them after the others)
+	$(BIN)/python -m pytest $(KIT_TESTS)
 
 bench: $(READY) ## every ratio the project claims (ONLY=group)
 	$(BIN)/python -m benchmarks $(ONLY)
@@ -83,6 +89,9 @@ slides: $(KIT) ## slides out of the chapters, build/slides (ARGS=path for one)
 
 hub: $(KIT) ## one server for a class (deploy/jupyterhub_config.py says what to set)
 	@$(BIN)/python -m tools.make_hub $(ARGS)
+
+release: $(KIT) ## the labs as an nbgrader course, for marks (ARGS="--out DIR")
+	@$(BIN)/python tools/make_nbgrader.py $(ARGS)
 
 labs: $(READY) ## generate what learners open, labs/*.ipynb, from labs/source
 	$(BIN)/python tools/make_labs.py
