@@ -148,7 +148,7 @@ class Plan:
             stages=what.stages,
             tensor=what.tensor,
             schedule=what.schedule,
-            chunks=chunks if what.schedule == "interleaved" else 1,  # its rule is for loops, not Vs
+            chunks=chunks,
             **cut,
         )
 

@@ -97,7 +97,7 @@ def schedule(job: Job) -> Iterator[Finding]:
             "Override engine._train_schedule (pplab.run does), or use another framework.",
             evidence=("runtime/pipe/engine.py:500", "A93"),
         )
-    interleaved = name == "interleaved" or job.chunks > 1
+    interleaved = name == "interleaved" or (job.chunks > 1 and name not in FOLDED)
     if interleaved and p and m and m % p:
         yield job.finding(
             "interleaved-micro-batches",
