@@ -181,7 +181,7 @@ def test_replicas_average_before_each_update(clean: str) -> None:
 
 def test_no_flush_no_bubble_in_the_steady_state(clean: str) -> None:
     """24 micro-batches in one stream take less time than in three steps that flush."""
-    model = pplab.models.paced(3e-3, 6e-3)
+    model = pplab.models.paced(6e-3, 12e-3)
     settings: dict[str, Any] = {"quiet": True, "keep": False, "zero": 0}
     flushed = pplab.run(one_f_one_b(4, 8), model, steps=4, **settings)
     streamed = pplab.run(pipedream(4, 24), model, steps=2, **settings)

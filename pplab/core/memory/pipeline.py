@@ -22,7 +22,7 @@ from pplab.core.memory.states import Precision, States, model_states, precision_
 from pplab.core.memory.transformer import Transformer
 from pplab.core.partition.inflight import in_flight
 from pplab.core.schedule import Schedule, ScheduleMaker
-from pplab.core.schedules import one_f_one_b
+from pplab.core.schedules.one_f_one_b import one_f_one_b
 from pplab.core.schedules.weights import versions_held
 
 #: DeepSpeed's bucket for the reduction at the end of a step, in elements

@@ -92,7 +92,7 @@ def next_byte_loss(scores: Tensor, ids: Tensor) -> Tensor:
 
 
 def layers(settings: dict[str, Any], part: int = 0, parts: int = 1) -> list[LayerSpec]:
-    """Embedding, blocks, head as LayerSpecs; of the blocks this part of `parts` (see ``tensor``)."""
+    """Embedding, blocks, head as LayerSpecs; of the blocks part `part` of `parts`."""
     width = settings["width"]
     tied, positions = settings.get("tied", False), settings.get("positions", False)
     about = (width, settings["heads"], settings.get("dropout", 0.0))
