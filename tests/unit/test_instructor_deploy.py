@@ -56,9 +56,11 @@ def follow(folder: Path) -> list[str]:
             if command[0] != "make":
                 assert command[0] == "apt-get", rest
                 continue
+            # a make above this one (`make test`) would have its say through the environment
+            alone = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL")}
             done = subprocess.run(
                 ["make", "-n", *command[1:], f"PYTHON={sys.executable}"],
-                cwd=folder, capture_output=True, text=True, check=False,
+                cwd=folder, capture_output=True, text=True, check=False, env=alone,
             )  # fmt: skip
             assert done.returncode == 0, (rest, done.stderr)
             ran.append(done.stdout)
