@@ -19,6 +19,8 @@ from tests.browser.lab import REACT, ROOT, LabPage
 pytestmark = pytest.mark.browser
 
 CHAPTERS = sorted((ROOT / "chapters").glob("*.ipynb"))
+#: Run here, with all their widgets; the others are opened and looked at. nbval runs every one.
+RUN = ("00_start_here", "01_bubbles", "03_partitioning", "05_schedules")
 EXPLORER = ".pp-explorer"
 
 
@@ -33,7 +35,8 @@ def chapters(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 def test_a_chapter_runs_and_shows(lab_server, lab_page, chapters, chapter):
     lab_page.open(lab_server(chapters), chapter.name)
-    lab_page.run_all()
+    if chapter.stem in RUN:
+        lab_page.run_all()
     assert lab_page.faults() == []
     check_pictures(lab_page, chapter.stem)
     if chapter.stem == "01_bubbles":

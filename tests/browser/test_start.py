@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -81,17 +82,22 @@ def status(url: str, path: str) -> int:
         return error.code
 
 
+def listening_below(pid):
+    """Addresses on which a process and its children listen; short-lived ones may end meanwhile."""
+    found = set()
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            connections = process.net_connections("tcp")
+            found |= {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
+    return found
+
+
 def test_it_prints_an_address_that_works_and_only_with_its_token(home):
     with Started(home / "chapters") as lab_process:
         assert status(lab_process.url, "/api/contents") == 200
         assert status(lab_process.url.partition("?")[0], "/api/contents") == 403
         assert len(lab_process.said.splitlines()) == 2, "two lines: the address, how to stop it"
-        listening = {
-            connection.laddr.ip
-            for process in psutil.Process(lab_process.process.pid).children(recursive=True)
-            for connection in process.net_connections("tcp")
-            if connection.status == psutil.CONN_LISTEN
-        }
+        listening = listening_below(lab_process.process.pid)
         assert listening == {"127.0.0.1"}
 
 
