@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+
+from tools.offline import npm_fails
 
 ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "deploy"
@@ -38,10 +39,9 @@ def proxy(folder: Path = PROXY) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("package.json", "package-lock.json"):
         shutil.copy(DEPLOY / name, folder)
-    command = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"npm could not install the proxy: {done.stderr.strip()[-500:]}")
+    options = ("--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder))
+    if why := npm_fails(npm, "ci", *options, cwd=folder):
+        raise RuntimeError(f"npm could not install the proxy: {why}")
     return program
 
 

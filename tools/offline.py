@@ -13,6 +13,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / "build" / "npm"
+PATIENCE = 90  # seconds for npm: without a network it would try for minutes
+
+
+def npm_fails(npm: str, *arguments: str, cwd: Path | None = None) -> str:
+    """Run npm; why it failed, "" when it did not."""
+    command = [npm, *arguments, "--fetch-retries=1", "--fetch-timeout=20000"]
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return f"no answer within {PATIENCE} s: is there a network?"
+    return done.stderr.strip()[-500:] or "no reason given" if done.returncode else ""
+
+
 #: What makes a browser load something while it shows a page. A link to click on does not.
 _LOADS = re.compile(
     r"""(?ix)
@@ -55,10 +68,9 @@ def vendored(package: str, version: str, file: str, cache: Path = CACHE) -> Path
                 f"{package} comes from npm, which is not here: apt-get install npm, or install "
                 "Node.js from nodejs.org"
             )
-        command = [npm, "pack", "--silent", f"{package}@{version}", "--pack-destination", cache]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"npm could not bring {package} {version}: {done.stderr.strip()}")
+        ask = ["pack", "--silent", f"{package}@{version}", "--pack-destination", str(cache)]
+        if why := npm_fails(npm, *ask):
+            raise RuntimeError(f"npm could not bring {package} {version}: {why}")
     digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
     if f"sha512-{digest}" != want:
         raise RuntimeError(f"{archive} is not the {package} {version} that is expected: delete it")

