@@ -4,12 +4,13 @@ Used as the other side of spine.warm_vs_stock: same model, micro-batches and ste
 """
 
 import argparse
+import itertools
 
 import deepspeed
 import torch
 from deepspeed.pipe import PipelineModule
 
-from pplab.runtime.nets.batches import stream, text_batches
+from pplab.runtime.nets.batches import text_batches
 from pplab.runtime.nets.gpt import layers, next_byte_loss
 
 parser = argparse.ArgumentParser()
@@ -35,7 +36,7 @@ config = {
 engine, *_ = deepspeed.initialize(
     model=net, model_parameters=[p for p in net.parameters() if p.requires_grad], config=config
 )
-data = stream(text_batches(args.size, args.context, 0), args.micro_batches, 0, 1)
+data = map(text_batches(args.size, args.context, 0), itertools.count())
 for _ in range(args.steps):
     loss = engine.train_batch(data)
 if engine.global_rank == 0:
