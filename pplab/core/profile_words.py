@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pplab.core.words import duration, number, scale
+from pplab.core.words import aligned, duration, number, scale
 
 if TYPE_CHECKING:
     from pplab.core.profile import Profile
@@ -64,13 +64,7 @@ def table(profile: Profile) -> list[list[str]]:
 
 def lines(rows: Sequence[Sequence[str]]) -> list[str]:
     """A table as text: the first column to the left, numbers to the right."""
-    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [row[0].ljust(wide[0]), *(c.rjust(w) for c, w in zip(row[1:], wide[1:], strict=True))]
-        ).rstrip()
-        for row in rows
-    ]
+    return aligned(rows, left=(0,)).split("\n")
 
 
 def text(profile: Profile) -> str:

@@ -16,6 +16,8 @@ from itertools import pairwise, product
 from math import prod
 from typing import NamedTuple
 
+from pplab.core.words import aligned
+
 AXES = ("pipe", "data", "model")
 #: Slowest axis first, as DeepSpeed numbers its ranks.
 DEEPSPEED_ORDER = AXES
@@ -186,13 +188,7 @@ class Topology:
         return rows
 
     def __str__(self) -> str:
-        rows = self.table()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-            for row in rows
-        ]
-        return "\n".join([f"{self.sentence()}.", *lines])
+        return f"{self.sentence()}.\n{aligned(self.table(), left=())}"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
         from pplab.view.topology import topology_bundle  # a display is the one reason to look up

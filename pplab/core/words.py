@@ -1,6 +1,8 @@
-"""Times as people read them, the same in every sentence, picture and table."""
+"""Times and tables as people read them, the same in every sentence, picture and table."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Sequence
 
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
@@ -24,3 +26,17 @@ def duration(time: float, unit: str, digits: int = 4) -> str:
     """A time with its unit: ``33 units``, ``12.4 ms``, ``46.35 s``; `time` is in `unit`."""
     factor, name = scale(unit, abs(time))
     return f"{number(time * factor, digits)} {name if time else unit}"
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0, -1)) -> str:
+    """A table as text, a line a row: the columns numbered in `left` stand left (-1 is the last
+    one), the others right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lefts = {number % len(widths) for number in left}
+    return "\n".join(
+        "  ".join(
+            text.ljust(width) if number in lefts else text.rjust(width)
+            for number, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )

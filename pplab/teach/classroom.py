@@ -22,6 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pplab.core.words import aligned
 from pplab.teach.lab import LABS, open_lab
 from pplab.teach.misconceptions import MISCONCEPTIONS
 from pplab.teach.progress import FORMAT, RANKED, folder
@@ -133,7 +134,6 @@ class Classroom:
         return f"{head}: {share:.0%} of the answers are right, {states['wrong']} wrong{stuck}."
 
     def __str__(self) -> str:
-        from pplab.view.scoreboard import aligned
 
         lines = [self.sentence()]
         if self.learners:

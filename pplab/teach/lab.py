@@ -20,6 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from pplab.core.words import aligned
 from pplab.teach.progress import Progress
 from pplab.teach.verdict import STATES, Verdict, blocked, not_attempted, unanswered, wrong
 
@@ -164,13 +165,7 @@ class Lab:
         )
 
     def __str__(self) -> str:
-        rows = self.rows()
-        wide = [max(len(row[i]) for row in rows) for i in range(5)]
-        lines = [
-            "  ".join(cell.ljust(w) for cell, w in zip(row, wide, strict=True)).rstrip()
-            for row in rows
-        ]
-        return "\n".join([self.headline(), *lines])
+        return f"{self.headline()}\n{aligned(self.rows(), left=range(5))}"
 
     __repr__ = __str__
 

@@ -12,8 +12,9 @@ from html import escape
 from typing import Any
 
 from pplab.core.batch import Batch, Confronted, Count, proposals
+from pplab.core.words import aligned
 from pplab.view import colours
-from pplab.view.scoreboard import aligned, html_table
+from pplab.view.scoreboard import html_table
 from pplab.view.words import number
 
 _LEFT = "text-align:left;vertical-align:top"

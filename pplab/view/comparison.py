@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pplab.core.timeline import COLUMNS, Timeline
+from pplab.core.words import aligned
 from pplab.view import words
 from pplab.view.columns import check
 
@@ -49,10 +50,7 @@ class Table(list[Difference]):
         return [[f"{text} [{unit}]" if i else text for i, text in enumerate(head)], *body]
 
     def __str__(self) -> str:
-        cells = self._cells()
-        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-        lines = ("  ".join(t.rjust(w) for t, w in zip(row, widths, strict=True)) for row in cells)
-        return "\n".join(lines)
+        return aligned(self._cells(), left=())
 
     __repr__ = __str__
 

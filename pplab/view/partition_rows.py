@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from pplab.core.partition import DoesNotFit, Partition, solve
 from pplab.core.partition.fit import gigabytes
 from pplab.core.profile import Profile
+from pplab.core.words import aligned
 from pplab.view import words
 from pplab.view.partition_measured import Measured, measured_times
-from pplab.view.scoreboard import aligned
 
 Floats = NDArray[np.float64]
 

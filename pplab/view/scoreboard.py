@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import NamedTuple
 
+from pplab.core.words import aligned
 from pplab.view import words
 from pplab.view.scores import Numbers, Score
 
@@ -134,20 +135,6 @@ class Scoreboard:
 
     def _repr_html_(self) -> str:
         return html_table(self.table(), f"{self.setting()} {self.verdict()}")
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """A table as text; the first and the last column stand left, the others right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    last = len(widths) - 1
-    lines = [
-        "  ".join(
-            text.ljust(width) if i in (0, last) else text.rjust(width)
-            for i, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join(lines)
 
 
 def html_table(rows: Sequence[Sequence[str]], caption: str) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from pplab.core.words import aligned
 from pplab.view import words
-from pplab.view.scoreboard import aligned, html_table
+from pplab.view.scoreboard import html_table
 from pplab.view.scores import Makers, Numbers, Score, named, score
 
 

@@ -24,6 +24,7 @@ from pplab.core.partition.inflight import in_flight
 from pplab.core.schedule import Schedule, ScheduleMaker
 from pplab.core.schedules.one_f_one_b import one_f_one_b
 from pplab.core.schedules.weights import versions_held
+from pplab.core.words import aligned
 
 #: DeepSpeed's bucket for the reduction at the end of a step, in elements
 #: (``runtime/engine.py``: MEMORY_OPT_ALLREDUCE_SIZE).
@@ -125,10 +126,7 @@ class PipelineMemory:
         return found
 
     def __str__(self) -> str:
-        rows = self.rows()
-        wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        lines = ["  ".join(c.rjust(w) for c, w in zip(row, wide, strict=True)) for row in rows]
-        return "\n".join([self.sentence(), *lines])
+        return f"{self.sentence()}\n{aligned(self.rows(), left=())}"
 
     def __repr__(self) -> str:
         return f"<PipelineMemory {self.sentence()}>"

@@ -11,7 +11,7 @@ from typing import Any
 
 from pplab.core.batch import rules
 from pplab.core.memory import size
-from pplab.core.words import duration, number
+from pplab.core.words import aligned, duration, number
 from pplab.runtime.record import Run
 from pplab.runtime.sweep.points import Point
 
@@ -204,8 +204,6 @@ class Sweep:
         return " ".join(parts)
 
     def __str__(self) -> str:
-        from pplab.view.scoreboard import aligned  # as a display: the one reason to look up
-
         rows = aligned(self.table).splitlines()
         return "\n".join([f"[measured] {self.sentence()}", *(f"[measured] {row}" for row in rows)])
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pplab.core.memory import size
+from pplab.core.words import aligned
 
 #: Where in a step, in the order of the table.
 WHERE = {"F": "in F", "B": "in B", "G": "reducing", "U": "in U"}
@@ -59,12 +60,6 @@ class Sent:
         head = f"one step, {self.micro_batches} micro-batches, as seen from one rank:"
         if not self.rows:
             return f"{head} nothing sent"
-        rows = self.table()
-        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = []
-        for first, *rest in rows:
-            cells = (cell.rjust(width) for cell, width in zip(rest, wide[1:], strict=True))
-            lines.append("  ".join([first.ljust(wide[0]), *cells]))
-        return "\n".join([head, *(line.rstrip() for line in lines)])
+        return f"{head}\n{aligned(self.table(), left=(0,))}"
 
     __repr__ = __str__
