@@ -96,6 +96,29 @@ class Launch:
             self.forked.append((number, mine, pid))
             yield f"rank-{number}", read
 
+    def environment(self) -> dict[str, str]:
+        """What a command that starts ranks finds in its environment."""
+        chosen = {"DS_ACCELERATOR": "cpu"} if self.place["device"] == "cpu" else {}
+        return {**os.environ, **chosen}
+
+    def spawn(
+        self, command: list[str], environment: dict[str, str], directory: str | None = None
+    ) -> int:
+        """Start a command that starts ranks; returns the readable end of its output."""
+        read, write = os.pipe()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=write,
+            stderr=write,
+            env=environment,
+            cwd=directory,
+            preexec_fn=lambda: die_with_parent(15),
+        )
+        os.close(write)
+        self.pid = process.pid
+        return read
+
 
 class DeepSpeedLaunch(Launch):
     """Ranks started by the stock `deepspeed` command on this machine."""
@@ -126,25 +149,12 @@ class DeepSpeedLaunch(Launch):
             "--num_gpus", str(world), "--master_port", str(port), "--no_local_rank",
             "--module", "pplab.runtime.rank",
         ]  # fmt: skip
-        read, write = os.pipe()
-        environment = {**os.environ, SOCKET_VARIABLE: str(self.path)}
+        environment = {**self.environment(), SOCKET_VARIABLE: str(self.path)}
         if self.job["nsys"]:
             nsys.check()
             command = nsys.wrapped(command, self.place["records"])
             environment[nsys.VARIABLE] = "1"
-        if self.place["device"] == "cpu":
-            environment["DS_ACCELERATOR"] = "cpu"
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=write,
-            stderr=write,
-            env=environment,
-            preexec_fn=lambda: die_with_parent(15),
-        )
-        os.close(write)
-        self.pid = process.pid
-        yield "deepspeed", read
+        yield "deepspeed", self.spawn(command, environment)
 
 
 def launcher_for(start: dict[str, Any], about: dict[str, Any], scratch: Path) -> Launch:

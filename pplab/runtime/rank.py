@@ -74,13 +74,14 @@ def _run(
         measure(job, task, place, slot, lambda event, blobs: wire.send(sock, event, blobs))
         return
     from pplab.runtime import train
-    from pplab.runtime.hosts.remote import agents_store
 
     slot.say("joins the other ranks")
     store = None
     if place["launcher"] == "local":
         store = _store(job, place, sock)
     elif place["launcher"] == "torchrun":
+        from pplab.runtime.hosts.remote import agents_store
+
         store = agents_store()
     train.join(job, place, store)
     train.train(job, place, slot, lambda event, blobs: wire.send(sock, event, blobs))

@@ -21,7 +21,6 @@ from typing import Any
 from pplab.runtime.hosts import remote
 from pplab.runtime.hosts.hostfile import Host, spread
 from pplab.runtime.launch import Launch, free_port
-from pplab.runtime.processes import die_with_parent
 
 #: What DeepSpeed's `--launcher` goes through -> (program it needs, where it comes from).
 PROGRAMS = {
@@ -69,24 +68,11 @@ class HostsLaunch(Launch):
             command.append(f"--launcher_args={self.job['launcher_args']}")
         where = f"{self.address}:{listener.getsockname()[1]}"
         command += [str(Path(remote.__file__)), where, self.token]
-        environment = dict(os.environ)
-        if self.place["device"] == "cpu":
-            environment["DS_ACCELERATOR"] = "cpu"
+        environment = self.environment()
         if through == "openmpi" and os.geteuid() == 0:  # as in a container; mpirun asks twice
             environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        read, write = os.pipe()
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=write,
-            stderr=write,
-            env=environment,
-            cwd=self.directory if os.path.isdir(self.directory) else None,
-            preexec_fn=lambda: die_with_parent(15),
-        )
-        os.close(write)
-        self.pid = process.pid
-        yield "deepspeed", read
+        directory = self.directory if os.path.isdir(self.directory) else None
+        yield "deepspeed", self.spawn(command, environment, directory)
 
 
 def ssh_arguments() -> list[str]:

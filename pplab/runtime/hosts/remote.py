@@ -21,13 +21,9 @@ import time
 from importlib import metadata
 from typing import Any
 
-_HERE = os.path.dirname(os.path.realpath(__file__))
-# Started as a file, so that every launcher can do it: this folder is no place to import from
-sys.path[:] = [path for path in sys.path if os.path.realpath(path) != _HERE]
-
-from pplab.runtime import wire  # noqa: E402
-from pplab.runtime.hosts.hostfile import CORNER  # noqa: E402
-from pplab.runtime.status import SLOT, Board  # noqa: E402
+from pplab.runtime import wire
+from pplab.runtime.hosts.hostfile import CORNER
+from pplab.runtime.status import SLOT, Board
 
 BEAT = 0.2  # seconds between two looks at the status
 #: Where launchers write the number of a rank, of all ranks, and of the ranks on this machine.
@@ -144,6 +140,9 @@ def agents_store() -> Any:
 
 
 if __name__ == "__main__":
+    # Started as a file, so that every launcher can do it: its folder is no place to import from
+    here = os.path.dirname(os.path.realpath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.realpath(path) != here]
     code = start(*through_store(sys.argv[1:3]))
     sys.stdout.flush()
     os._exit(code)

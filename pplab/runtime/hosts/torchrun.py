@@ -31,6 +31,8 @@ from pplab.runtime.launch import Launch
 from pplab.runtime.processes import die_with_parent
 
 __all__ = ["TorchrunLaunch", "check_world", "environment", "follow", "started_us"]
+#: What starts a rank; where the supervisor is comes behind it, or through torchrun's store.
+RANK = [sys.executable, "-u", str(Path(remote.__file__))]
 PATIENCE = 2.0  # seconds
 _runs = 0
 
@@ -63,7 +65,12 @@ def follow() -> None:
 
     Raises RunError when it fails; why, rank 0 says.
     """
-    child = _child({**os.environ, **environment()})
+    child = subprocess.Popen(
+        RANK,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **environment()},
+        preexec_fn=lambda: die_with_parent(15),
+    )
     try:
         code = child.wait()
     except BaseException:
@@ -73,17 +80,6 @@ def follow() -> None:
     if code:
         time.sleep(PATIENCE)  # torchrun ends all others as soon as one fails: rank 0 speaks first
         raise RunError(f"rank {os.environ['RANK']} ended with exit code {code}: see rank 0")
-
-
-def _child(env: dict[str, str], *where: str, output: int | None = None) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-u", str(Path(remote.__file__)), *where],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        env=env,
-        preexec_fn=lambda: die_with_parent(15),
-    )
 
 
 class TorchrunLaunch(Launch):
@@ -107,8 +103,5 @@ class TorchrunLaunch(Launch):
         """Listen, and start rank 0, which tells the others where."""
         listener = socket.create_server((self.address, 0), backlog=3 * world)
         yield "listen", listener
-        read, write = os.pipe()
         where = (f"{self.address}:{listener.getsockname()[1]}", self.token)
-        self.pid = _child({**os.environ, **self.env}, *where, output=write).pid
-        os.close(write)
-        yield "torchrun", read
+        yield "torchrun", self.spawn([*RANK, *where], {**os.environ, **self.env})
