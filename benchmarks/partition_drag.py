@@ -7,15 +7,13 @@ and to the frame in which the kernel's simulation of that cut is shown.
 from __future__ import annotations
 
 import statistics
-import tempfile
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-from benchmarks.browser import _missing, _opened, _write
+from benchmarks.in_lab import Entries, Target, figures, spread
 from benchmarks.report import entry
 
-#: (id, unit, target, which is better)
-TARGETS: tuple[tuple[str, str, float | None, str], ...] = (
+TARGETS: tuple[Target, ...] = (
     ("partition.drag_ms", "ms", 50.0, "lower"),
     ("partition.drag_step_ms", "ms", None, "lower"),
 )
@@ -47,34 +45,13 @@ _SHOWN = """async (paints) => {
 }"""
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> Entries:
     """Both figures; entries without a value, and why, where they cannot be measured."""
-    why = _missing()
-    if not why:
-        try:
-            return _measured()
-        except Exception as error:  # the other figures of the group must not suffer
-            why = f"not measured: {type(error).__name__}: {str(error).splitlines()[0][:200]}"
-    return [entry(id, None, unit, aim, better, why) for id, unit, aim, better in TARGETS]
+    return figures(TARGETS, {"cuts": WIDGET}, _measured)
 
 
-def _measured() -> list[dict[str, Any]]:
-    from playwright.sync_api import sync_playwright
-
-    from tests.browser import lab
-
-    with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
-        folder, private = Path(scratch, "course"), Path(scratch, "private")
-        folder.mkdir()
-        private.mkdir()
-        _write(folder / "cuts.ipynb", WIDGET)
-        flags = lab.CHROMIUM_FLAGS
-        chromium = playwright.chromium.launch(executable_path=lab.chromium(), args=flags)
-        try:
-            with lab.running_lab(folder, private) as server:
-                seen, answered = _drag(_opened(lab, chromium, server, "cuts.ipynb"))
-        finally:
-            chromium.close()
+def _measured(opened: Callable[[str], Any]) -> Entries:
+    seen, answered = _drag(opened("cuts"))
     where = f"{LAYERS} layers, {STAGES} stages, three cuts below, in JupyterLab, headless Chromium"
     found = []
     for target, times, what in (
@@ -82,12 +59,7 @@ def _measured() -> list[dict[str, Any]]:
         (TARGETS[1], answered, "the frame with its simulated step and bubble, from the kernel"),
     ):
         id, unit, aim, better = target
-        times = sorted(times)
-        spread = (
-            f"fastest {times[0]:.0f}, nine of ten within {times[int(0.9 * len(times))]:.0f}, "
-            f"slowest {times[-1]:.0f} ms"
-        )
-        how = f"pointer move to {what}; {where}; median of {len(times)} moves ({spread})"
+        how = f"pointer move to {what}; {where}; median of {len(times)} moves ({spread(times)})"
         found.append(entry(id, statistics.median(times), unit, aim, better, how))
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import time
 from collections.abc import Sequence
@@ -10,6 +11,27 @@ from pathlib import Path
 
 #: Chapters and labs lie here beside each other, and link to each other.
 HOUSE = Path(__file__).parents[1]
+
+#: Subcommands that are defined where their work is done: name, module, what they are for.
+PARTS = (
+    (
+        "check", "pplab.advise.check.cli",
+        "check DeepSpeed configs, logs of a launch, and what a pipeline makes of them",
+    ),
+    (
+        "diagnose", "pplab.advise.diagnose.cli",
+        "where the time of a recorded step goes, what to do, and what it saves",
+    ),
+    ("trace", "pplab.cli_trace", "what is in a profiler's trace of a pipeline; convert it"),
+    (
+        "profile", "pplab.cli_profile",
+        "measure what each layer of a model costs: time, parameters, memory",
+    ),
+    (
+        "tune", "pplab.advise.tune.cli",
+        "stages, replicas, micro-batches, schedule, cut: ranked plans for a model",
+    ),
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,45 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     lab.add_argument("--dir", type=Path, default=HOUSE, help="folder of notebooks (the course)")
     lab.set_defaults(act=lambda a: run_lab(a.dir, not a.no_open, a.port))
 
-    from pplab.advise.check import cli as checker
-
-    check = commands.add_parser(
-        "check", help="check DeepSpeed configs, logs of a launch, and what a pipeline makes of them"
-    )
-    checker.add_arguments(check)
-    check.set_defaults(act=checker.run_arguments)
-
-    from pplab.advise.diagnose import cli as doctor_of_traces
-
-    diagnosis = commands.add_parser(
-        "diagnose", help="where the time of a recorded step goes, what to do, and what it saves"
-    )
-    doctor_of_traces.add_arguments(diagnosis)
-    diagnosis.set_defaults(act=doctor_of_traces.run_arguments)
-
-    from pplab import cli_trace
-
-    trace = commands.add_parser(
-        "trace", help="what is in a profiler's trace of a pipeline; convert it"
-    )
-    cli_trace.add_arguments(trace)
-    trace.set_defaults(act=cli_trace.run_arguments)
-
-    from pplab import cli_profile
-
-    profile = commands.add_parser(
-        "profile", help="measure what each layer of a model costs: time, parameters, memory"
-    )
-    cli_profile.add_arguments(profile)
-    profile.set_defaults(act=cli_profile.run_arguments)
-
-    from pplab.advise.tune import cli as tuner
-
-    tune = commands.add_parser(
-        "tune", help="stages, replicas, micro-batches, schedule, cut: ranked plans for a model"
-    )
-    tuner.add_arguments(tune)
-    tune.set_defaults(act=lambda a: tuner.run_arguments(a, cli_profile.load))
+    for name, where, about in PARTS:
+        part = importlib.import_module(where)
+        command = commands.add_parser(name, help=about)
+        part.add_arguments(command)
+        command.set_defaults(act=part.run_arguments)
 
     progress = commands.add_parser(
         "progress", help="quizzes, labs and predictions: what you have done so far"

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from math import prod
 from typing import NamedTuple
 
 from pplab.core.words import aligned
@@ -198,14 +197,3 @@ class Topology:
 
 def _others(group: Sequence[int], rank: int) -> str:
     return ", ".join(str(other) for other in group if other != rank) or "-"
-
-
-def sizes_of(world: int, pipe: int, model: int = 1) -> Topology:
-    """The topology of a machine of `world` ranks; raises ValueError when pipe x model does not
-    divide it (DeepSpeed: "Invalid Grid")."""
-    if pipe < 1 or model < 1 or world % (pipe * model):
-        raise ValueError(
-            f"{pipe} stages x {model} tensor parts = {prod((pipe, model))} does not divide {world} "
-            "ranks, so there is no whole number of replicas"
-        )
-    return Topology(pipe, world // (pipe * model), model)

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 #: The files that draw timelines, in the order in which they build on each other.
-PICTURE = ("columns.js", "chart.js", "bars.js", "axes.js", "words.js", "timeline.js")
+PICTURE = ("columns.js", "chart.js", "bars.js", "axes.js", "words.js", "looks.js", "timeline.js")
 _HERE = Path(__file__).parent
 _LOADER = """
 const packed = Uint8Array.from(atob("%s"), (c) => c.charCodeAt(0));

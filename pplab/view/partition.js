@@ -157,23 +157,12 @@ function cuts(model, root) {
   });
   canvas.setAttribute("aria-label", model.get("meta").text);
   model.on("change:rev", answered);
-  const sized = new ResizeObserver(draw);
-  sized.observe(host);
-  const restyle = () => { strips.stale = true; draw(); };
-  const themed = new MutationObserver(restyle);
-  const watched = { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name",
-    "data-theme", "class"] };
-  themed.observe(document.body, watched);
-  themed.observe(document.documentElement, watched);
-  const system = window.matchMedia("(prefers-color-scheme: dark)");
-  system.addEventListener("change", restyle);
+  const unwatch = watchLooks(host, draw, () => { strips.stale = true; draw(); });
   draw();
   return () => {
     form.close();
     model.off("change:rev", answered);
     cancelAnimationFrame(frame);
-    sized.disconnect();
-    themed.disconnect();
-    system.removeEventListener("change", restyle);
+    unwatch();
   };
 }

@@ -45,6 +45,7 @@ class PartitionComparison(Answers):
     _esm = assets.module(
         "columns.js",
         "words.js",
+        "looks.js",
         "controls.js",
         "partition_sums.js",
         "partition_paint.js",

@@ -224,23 +224,12 @@ function mount(model, root, { Kind = Picture, watch, below } = {}) {
 
   // -- what changes around it: size and theme -----------------------------------------------------
 
-  const sized = new ResizeObserver(draw);
-  sized.observe(host);
-  const restyle = () => { chart.stale = true; draw(); };
-  const themed = new MutationObserver(restyle);
-  const watched = { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name",
-    "data-theme", "class"] };
-  themed.observe(document.body, watched);
-  themed.observe(document.documentElement, watched);
-  const system = window.matchMedia("(prefers-color-scheme: dark)");
-  system.addEventListener("change", restyle);
+  const unwatch = watchLooks(host, draw, () => { chart.stale = true; draw(); });
   refresh();
   const begin = (span) => { chart.steps(); go(chart.rank[span]); };
   return { refresh, begin, pauseAt, close: () => {
     stop();
     cancelAnimationFrame(frame);
-    sized.disconnect();
-    themed.disconnect();
-    system.removeEventListener("change", restyle);
+    unwatch();
   } };
 }

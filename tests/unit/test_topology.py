@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pplab.core.topology import AXES, Topology, sizes_of
+from pplab.core.batch import replicas_of
+from pplab.core.topology import AXES, Topology
 
 sizes = st.integers(1, 5)
 topologies = st.builds(
@@ -66,7 +67,7 @@ def test_the_numbering_is_deepspeeds():
 
 
 def test_the_sources_launch_example():
-    topology = sizes_of(8, pipe=4, model=2)
+    topology = Topology(4, replicas_of(8, stages=4, tensor=2), 2)
     assert topology.data == 1
     assert topology.groups("model") == [(0, 1), (2, 3), (4, 5), (6, 7)]
     assert topology.groups("pipe") == [(0, 2, 4, 6), (1, 3, 5, 7)]
@@ -98,7 +99,7 @@ def test_nothing_is_sent_along_an_axis_of_one():
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: sizes_of(8, pipe=3), "does not divide 8"),
+        (lambda: Topology(3, replicas_of(8, stages=3)), "does not divide 8"),
         (lambda: Topology(0), "pipe must be at least 1"),
         (lambda: Topology(2, order=("pipe", "data", "data")), "each once"),
         (lambda: Topology(2, ranks_per_node=0), "ranks_per_node"),

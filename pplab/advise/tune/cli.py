@@ -6,11 +6,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-Loader = Callable[[str, str | None], tuple[Any, Any]]
+from pplab.runtime.model_file import load
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +38,8 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
 
-def run_arguments(arguments: argparse.Namespace, load: Loader) -> int:
-    """Tune and print. `load` finds the model: (FILE.py:NAME, None) -> (object, None)."""
+def run_arguments(arguments: argparse.Namespace) -> int:
+    """Tune and print."""
     from pplab.advise.tune.ask import tune
     from pplab.core.profile import Profile
 
