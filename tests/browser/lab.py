@@ -16,11 +16,9 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +28,7 @@ from typing import Any, NoReturn
 import pytest
 
 from pplab import lab
+from tests.runs.processes import answers, shut_down
 
 ROOT = Path(__file__).parents[2]
 SCREENS = ROOT / "build" / "screens"
@@ -136,26 +135,13 @@ def running_lab(folder: Path, private: Path) -> Iterator[Server]:
         )
     try:
         end = time.monotonic() + 60
-        while not _answers(f"http://127.0.0.1:{port}/api?token={token}"):
+        while not answers(f"http://127.0.0.1:{port}/api?token={token}"):
             if server.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"JupyterLab did not start:\n{log.read_text()}")
             time.sleep(0.1)
         yield Server(f"http://127.0.0.1:{port}", token, folder)
     finally:
-        server.terminate()
-        try:
-            server.wait(15)
-        except subprocess.TimeoutExpired:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=1) as response:
-            return response.status == 200
-    except OSError:
-        return False
+        shut_down(server, 15)
 
 
 @dataclass

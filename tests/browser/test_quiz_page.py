@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,6 @@ import pplab
 from pplab.view import colours
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    pages.require_browser()
-    with pages.browser() as chromium:
-        yield chromium
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,6 @@ from pplab.view.plan import PlanView, StuckPlanView
 
 pytestmark = pytest.mark.browser
 CROSSED = Schedule.of(["F0 B0 F1 B1", "F0 F1 B0 B1"], name="mine")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    pages.require_browser()
-    with pages.browser() as chromium:
-        yield chromium
 
 
 def settle(page: Any) -> None:

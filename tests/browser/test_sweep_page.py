@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,6 @@ from tests.unit.sweeps import fake
 
 __all__ = ["fake"]  # a fixture
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    pages.require_browser()
-    with pages.browser() as chromium:
-        yield chromium
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,6 @@ from pplab.view import TimelineView, explore
 
 pytestmark = pytest.mark.browser
 PLAN = one_f_one_b(4, 8)
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    pages.require_browser()
-    with pages.browser() as chromium:
-        yield chromium
 
 
 def two() -> TimelineView:

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import secrets
-import signal
 import socket
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from typing import Any
 
 import psutil
 
-from tests.runs.processes import MARK, marked
+from tests.runs.processes import MARK, answers, marked, shut_down
 from tools.make_hub import CONFIG, proxy
 
 PASSWORD = "a password of the class"
@@ -207,7 +206,7 @@ def running_hub(folder: Path, **settings: str) -> Iterator[Hub]:
     hub = Hub(f"http://127.0.0.1:{port}", token, mark, folder / "homes", log)
     try:
         end = time.monotonic() + 60
-        while not _answers(f"{hub.url}/hub/api/"):
+        while not answers(f"{hub.url}/hub/api/"):
             assert process.poll() is None and time.monotonic() < end, log.read_text()
             time.sleep(0.1)
         yield hub
@@ -215,20 +214,7 @@ def running_hub(folder: Path, **settings: str) -> Iterator[Hub]:
         for line in hub.sockets:
             with contextlib.suppress(Exception):
                 line.close()
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        shut_down(process, 20)
         for left in marked(mark):  # only after a failure
             with contextlib.suppress(psutil.Error):
                 left.kill()
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=1) as response:
-            return response.status == 200
-    except OSError:
-        return False

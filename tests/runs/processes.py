@@ -1,8 +1,12 @@
-"""Processes of a test, found by a mark that they inherit in their environment."""
+"""Processes of a test: found by a mark that they inherit in their environment, asked, ended."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import time
+import urllib.request
 
 import psutil
 
@@ -28,3 +32,22 @@ def none_left(mark: str, besides: int = 0, patience: float = 3.0) -> list[str]:
     while len(left := marked(mark)) > besides and time.monotonic() < end:
         time.sleep(0.05)
     return [" ".join(p.cmdline()) for p in left[besides:]] if len(left) > besides else []
+
+
+def answers(url: str) -> bool:
+    """True when a server answers at this address."""
+    try:
+        with urllib.request.urlopen(url, timeout=1) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+def shut_down(process: subprocess.Popen[bytes], patience: float) -> None:
+    """Ask a process that leads its own group to end; kill the group after `patience` seconds."""
+    process.terminate()
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -21,23 +21,13 @@ from pplab.core.schedules import (
 )
 from pplab.runtime.failure import RunError
 from pplab.teach import lab as lab_module
-from pplab.teach.lab import Lab, open_lab
+from pplab.teach.lab import open_lab
 from pplab.teach.labs import lab_1, lab_2, lab_3, lab_4, lab_5, lab_6
+from tests.unit.lab_cases import opened, somewhere
 from tests.unit.test_teach_misconceptions import case
 
-
-@pytest.fixture(autouse=True)
-def somewhere(tmp_path, monkeypatch):
-    monkeypatch.setenv("PPLAB_PROGRESS", str(tmp_path))
-    monkeypatch.delenv("PPLAB_STRICT", raising=False)
-
-
-def opened(number: int) -> Lab:
-    """A lab whose cases are simulated."""
-    lab = open_lab(number)
-    if number != 4:  # whose cases are a config and a description of a model
-        lab.cases = {name: (lambda name=name: case(name)) for name in lab.cases}
-    return lab
+__all__ = ["somewhere"]  # a fixture
+pytestmark = pytest.mark.usefixtures("somewhere")
 
 
 def verdict(number, name, answer):

@@ -12,23 +12,12 @@ from pplab.teach.lab import LABS, Lab, Question, open_lab
 from pplab.teach.labs import judging
 from pplab.teach.question import Mistake
 from pplab.teach.verdict import NotRight, right
-from tests.unit.test_teach_misconceptions import case
+from tests.unit.lab_cases import opened, somewhere
+
+__all__ = ["somewhere"]  # a fixture
+pytestmark = pytest.mark.usefixtures("somewhere")
 
 HINTS = ("look.", "think.", "write.")
-
-
-@pytest.fixture(autouse=True)
-def somewhere(tmp_path, monkeypatch):
-    monkeypatch.setenv("PPLAB_PROGRESS", str(tmp_path))
-    monkeypatch.delenv("PPLAB_STRICT", raising=False)
-
-
-def opened(number: int) -> Lab:
-    """A lab whose cases are simulated."""
-    lab = open_lab(number)
-    if number != 4:  # whose cases are a config and a description of a model
-        lab.cases = {name: (lambda name=name: case(name)) for name in lab.cases}
-    return lab
 
 
 def small(measure, gpus: int = 0) -> Lab:
