@@ -12,7 +12,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import deepspeed
@@ -20,33 +20,19 @@ import numpy as np
 import psutil
 import torch
 import torch.distributed as dist
-from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
 from numpy.typing import NDArray
 
-from pplab.core.ops import Op
-from pplab.core.schedules.weights import updates_midway
-from pplab.runtime import layer_states, ranges, stock
-from pplab.runtime.chunks import BoundsDualPipe, SlicedPipe, layers_of
-from pplab.runtime.engine import ScheduledEngine
-from pplab.runtime.faults import Faults, planted
+from pplab.runtime import layer_states, ranges
 from pplab.runtime.hosts.clocks import aligned, compare_clocks
 from pplab.runtime.job import Job
-from pplab.runtime.nets import Network, build
-from pplab.runtime.nets.batches import stream
-from pplab.runtime.nets.build import base_seed, reseed, set_seed
-from pplab.runtime.nets.paced import PACE, until
+from pplab.runtime.nets import build
 from pplab.runtime.nets.tensor import PARTS, gathered
-from pplab.runtime.plain import PlainLoop
 from pplab.runtime.recorder import SPAN_COLUMNS, recorder
 from pplab.runtime.resident import ResidentGrowth
-from pplab.runtime.stale import StaleLoop
 from pplab.runtime.status import Slot
-from pplab.runtime.streaming import StreamingEngine
+from pplab.runtime.trainer import Report, trainer_of
 from pplab.runtime.wire import array_to_blob
-from pplab.runtime.zero.loop import DataParallelLoop
 from pplab.runtime.zero.owned import owned
-
-Report = Callable[[dict[str, Any], list[bytes]], None]
 
 
 def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None:
@@ -60,39 +46,8 @@ def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None
     named, warning = ranges.naming(job, place["device"])
     if warning and place["rank"] == 0:
         report({"event": "warning", "text": warning}, [])
-    traffic: Callable[[], list[dict[str, Any]]] = list
-    whole: Callable[[], Any] = contextlib.nullcontext
-    if job.engine == "plain":
-        stale = job.schedule is not None and updates_midway(job.schedule)
-        loop = (StaleLoop if stale else PlainLoop)(job, network, record, place["device"])
-        step: Callable[[], float] = loop.step
-        where = {"stage": 0, "replica": 0, "part": 0}
-        module: torch.nn.Module = torch.nn.ModuleList(loop.modules.values())
-        optimizer = loop.optimizer
-        numbered: dict[int, torch.nn.Module] = loop.modules
-        measured: dict[str, int] = {}
-        micro_losses = loop.micro_losses
-    elif job.engine == "zero":
-        status.say("builds its DeepSpeed engine")
-        parallel = DataParallelLoop(job, network, record, status, place)
-        step, where = parallel.step, {"stage": 0, "replica": parallel.replica, "part": 0}
-        module, optimizer, numbered = parallel.module, parallel.optimizer, parallel.modules
-        measured, micro_losses = parallel.measured, parallel.micro_losses
-        traffic, whole = parallel.traffic.rows, parallel.whole
-    else:
-        status.say("builds its DeepSpeed engine")
-        engine = make_engine(job, network, place)
-        if job.resume is not None:
-            status.say("loads the checkpoint")
-            layer_states.restore(engine, job)
-        stage, replica = engine.stage_id, engine.grid.data_parallel_id
-        where = {"stage": stage, "replica": replica, "part": part}
-        step = follow(job, network, engine, record, status, place, replica, report, named)
-        module, optimizer = engine.module, engine.optimizer
-        numbered, measured = layers_of(engine.module), getattr(engine, "measured", {})
-        micro_losses = getattr(engine, "micro_losses", [])
-        if hasattr(engine, "traffic"):
-            traffic = engine.traffic.rows
+    trainer = trainer_of(job, network, place, status, record, report, named)
+    where = {"stage": trainer.stage, "replica": trainer.replica, "part": part}
     gc.collect()
     gc.disable()  # a collection in the middle of an operation would show as a longer operation
     together = dist.barrier if job.engine != "plain" else lambda: None
@@ -106,7 +61,7 @@ def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None
             together()
             begin = time.perf_counter()
             with named("step", number):
-                loss = step()
+                loss = trainer.step()
             record.end_step()
             together()
             seconds = time.perf_counter() - begin
@@ -116,9 +71,10 @@ def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None
                 report({"event": "step", "step": number, "loss": loss, "seconds": seconds}, [])
     if job.checkpoint:
         status.say("writes a checkpoint")
-        layer_states.save(engine, job, place["records"])
+        layer_states.save(trainer.engine, job, place["records"])
     status.say("reports its results")
-    memory = {**memory_of(module, optimizer, place["device"]), **measured, **PARTS.sent(job.steps)}
+    memory = memory_of(trainer.module, trainer.optimizer, place["device"])
+    memory |= trainer.measured | PARTS.sent(job.steps)
     if (most := grown.bytes()) is not None:
         memory["resident_growth"] = most
     spans = record.spans()
@@ -126,8 +82,11 @@ def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None
         clocks.append(compare_clocks(place))
         spans = aligned(spans, [SPAN_COLUMNS.index(name) for name in ("start", "end")], clocks)
     about, blob = array_to_blob(spans)
-    with whole():
-        parameters, blobs = parameters_of(numbered, job.tensor) if job.keep_parameters else ({}, [])
+    parameters: dict[str, Any] = {}
+    blobs: list[bytes] = []
+    if job.keep_parameters:
+        with trainer.whole():
+            parameters, blobs = parameters_of(trainer.modules, job.tensor)
     report(
         {
             "event": "result",
@@ -136,106 +95,13 @@ def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None
             "columns": SPAN_COLUMNS,
             "spans": about,
             "parameters": parameters,
-            "micro_losses": micro_losses,
-            "traffic": traffic(),
+            "micro_losses": trainer.micro_losses,
+            "traffic": trainer.traffic(),
             "clock_error": max((reading.error for reading in clocks), default=0) / 1e9,
         },
         [blob, *blobs],
     )
     together()  # nobody leaves while a neighbour may still be sending
-
-
-def make_engine(job: Job, network: Network, place: dict[str, Any]) -> Any:
-    """DeepSpeed's pipeline engine for this rank, from the job's DeepSpeed JSON."""
-    about: dict[str, Any] = {
-        "layers": network.layers,
-        "loss_fn": network.loss,
-        "seed_layers": True,
-        "seed_fn": set_seed,
-        "base_seed": base_seed(job),
-        "partition_method": "uniform",
-        "bounds": network.bounds,
-    }
-    if job.engine == "dualpipev":
-        net = BoundsDualPipe(num_stages=job.stages, **about)
-    else:
-        topology = None
-        if job.tensor > 1:
-            topology = PipeModelDataParallelTopology(job.stages, job.tensor, job.replicas)
-        net = SlicedPipe(layout=job.layout, topology=topology, **about)
-        PARTS.group = net.mpu().slice_proc_group if job.tensor > 1 else None
-    net.seed_fn = reseed  # from here on it is called before every layer's forward pass
-    trainable = [p for p in net.parameters() if p.requires_grad]
-    if not trainable:
-        raise ValueError(
-            f"no layer of stage {net.stage_id} has a parameter to train, and DeepSpeed wants an "
-            "optimizer on every stage: choose other bounds"
-        )
-    engine, *_ = deepspeed.initialize(
-        model=net, model_parameters=trainable, config=job.deepspeed_config()
-    )
-    set_seed(base_seed(job) - 1 - net.stage_id)  # dropout: not the same in every stage
-    return engine
-
-
-def follow(
-    job: Job,
-    network: Network,
-    engine: Any,
-    record: Any,
-    status: Slot,
-    place: dict[str, Any],
-    replica: int,
-    report: Report,
-    named: ranges.Unnamed,
-) -> Callable[[], float]:
-    """A function that runs one step and returns the loss."""
-    if job.engine != "pplab":
-        restart = stock.watch(engine, record, status, named)
-        data = stream(network.batch, job, replica)
-
-        def stock_step() -> float:
-            restart()
-            return float(engine.train_batch(data))
-
-        return stock_step
-
-    assert job.schedule is not None
-
-    def batch(step: int, m: int) -> Any:
-        begin = time.perf_counter()
-        made = network.batch(job.batch_number(step - job.first_step, m, replica))
-        if job.faults is not None and job.faults.loading:
-            until(begin + job.faults.loading)
-        return made
-
-    kind = StreamingEngine if updates_midway(job.schedule) else ScheduledEngine
-    scheduled = kind.adopt(
-        engine, job.schedule, batch, record, status, staged=place["staged"], named=named
-    )
-    if job.faults is not None:
-        plant(job, job.faults, scheduled, replica, place)
-    if isinstance(scheduled, StreamingEngine) and replica == 0:
-        scheduled.tell = lambda event: report(event, [])
-    return lambda: float(scheduled.train_batch())
-
-
-def plant(
-    job: Job, faults: Faults, engine: ScheduledEngine, replica: int, place: dict[str, Any]
-) -> None:
-    """Make the engine of this rank behave as the faults have it."""
-    if any(faults.links(1)) and place["device"] == "cuda" and not place["staged"]:
-        raise ValueError(
-            "a late link is made by a thread of the CPU, which NCCL's order of messages does not "
-            "allow: run it with device='cpu'"
-        )
-    engine.mail.make_late(planted(faults.links(job.layout.slices - 1), engine.pieces))
-
-    def pace(op: Op) -> None:
-        step = engine.global_steps - job.first_step
-        PACE.factor = faults.pace(job, engine.stage_id, replica, step, op)
-
-    engine.pace = pace
 
 
 def parameters_of(
