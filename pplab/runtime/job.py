@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from pplab.core.hostfile import Host
 from pplab.core.layout import Layout
 from pplab.core.schedule import Schedule
 from pplab.core.topology import Topology
 from pplab.runtime.checkpoint import Resume
 from pplab.runtime.faults import Faults
-from pplab.runtime.hosts.hostfile import Host
 from pplab.runtime.job_checks import check
 from pplab.runtime.models import Model
 

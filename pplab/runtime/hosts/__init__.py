@@ -6,7 +6,8 @@ notebook's machine), ``clocks`` (one time scale for all), ``network`` (two machi
 it: network namespaces with a slow link between them).
 """
 
-from pplab.runtime.hosts.hostfile import Host, read_hosts, slurm_hosts, spread
+from pplab.core.hostfile import Host
+from pplab.runtime.hosts.hostfile import read_hosts, slurm_hosts, spread
 from pplab.runtime.hosts.network import NotPermitted, two_hosts
 
 __all__ = ["Host", "NotPermitted", "read_hosts", "slurm_hosts", "spread", "two_hosts"]

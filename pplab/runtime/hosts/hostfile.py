@@ -1,7 +1,6 @@
 """Which machines a run uses, and how many ranks each gets.
 
-The file format is DeepSpeed's: a line a host, ``worker-0 slots=4``; ``#`` begins a comment. Ranks
-fill the hosts in the order of the file, as DeepSpeed numbers them.
+Ranks fill the hosts in the order of the host file, as DeepSpeed numbers them.
 """
 
 from __future__ import annotations
@@ -12,20 +11,14 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from pplab.core.hostfile import Host, host_lines
 
 #: What torchrun tells each of its processes.
 TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 #: Where in torchrun's store the ranks of a run meet.
 CORNER = "PPLAB_CORNER"
-_LINE = re.compile(r"(\S+)\s+slots\s*=\s*(\d+)\s*(#.*)?")
-
-
-class Host(NamedTuple):
-    """A machine, by the name ssh knows it by, and the number of ranks it can take."""
-
-    name: str
-    slots: int
 
 
 def read_hosts(given: str | os.PathLike[str] | Sequence[tuple[str, int]]) -> tuple[Host, ...]:
@@ -86,14 +79,10 @@ def on_hosts(
 
 def _parsed(text: str, path: Path) -> list[Host]:
     hosts = []
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.strip()
-        if not line or line.startswith("#"):
-            continue
-        match = _LINE.fullmatch(line)
-        if match is None:
+    for number, line, host in host_lines(text):
+        if host is None:
             raise ValueError(f"{path}, line {number}: expected 'HOST slots=N', found {line!r}")
-        hosts.append(Host(match[1], int(match[2])))
+        hosts.append(host)
     return hosts
 
 

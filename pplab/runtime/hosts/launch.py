@@ -18,8 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pplab.core.hostfile import Host
 from pplab.runtime.hosts import remote
-from pplab.runtime.hosts.hostfile import Host, spread
+from pplab.runtime.hosts.hostfile import spread
 from pplab.runtime.launch import Launch, free_port
 
 #: What DeepSpeed's `--launcher` goes through -> (program it needs, where it comes from).

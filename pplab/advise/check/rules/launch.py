@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pplab.advise.check.command import Command, parse
 from pplab.advise.check.finding import Finding
 from pplab.advise.check.job import Job
+from pplab.core.hostfile import host_lines
 
 NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 #: Options of scripts -> key of the config that DeepSpeed reads instead.
@@ -158,21 +159,16 @@ def hostfile(job: Job) -> Iterator[Finding]:
     if job.hostfile is None:
         return
     slots: dict[str, int] = {}
-    for number, row in enumerate(job.hostfile.splitlines(), 1):
-        line = row.strip()
-        if not line or line.startswith("#"):
-            continue
-        match = re.match(r"(\S+)\s+slots=(\d+)", line)
-        name = match[1] if match else ""
-        if not match or name in slots:
-            why = f"host {name} is there twice" if match else f'"{line}" is not "host slots=N"'
+    for number, line, host in host_lines(job.hostfile):
+        if host is None or host.name in slots:
+            why = f"host {host.name} is there twice" if host else f'"{line}" is not "host slots=N"'
             yield job.finding(
                 "hostfile", "error", (),
                 f"Line {number} of the host file: {why}; the launcher stops.", "Correct it.",
                 evidence=("launcher/runner.py:225",),
             )  # fmt: skip
             continue
-        slots[name] = int(match[2])
+        slots[host.name] = host.slots
     if not slots:
         yield job.finding(
             "hostfile", "error", (), "The host file names no host.", 'Write "host slots=N".',
