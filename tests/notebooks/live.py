@@ -10,6 +10,7 @@ would fail, or pass, for the wrong reason:
   to their standard output out of the notebook
 - stderr is not compared: warnings and progress bars are no results (and are not stored)
 - processes that a notebook leaves behind fail it; they are killed
+- a check of measured values that fails is measured again (see ``again``)
 - how long each notebook took is noted (see ``timing``)
 
 nbval's classes are subclassed and nbval is pinned: 0.11.0.
@@ -30,9 +31,9 @@ import psutil
 import pytest
 from nbval.kernel import CURRENT_ENV_KERNEL_NAME, KernelManager, NbvalKernelspecManager
 from nbval.kernel import RunningKernel as PlainKernel
-from nbval.plugin import IPyNbCell, IPyNbFile
+from nbval.plugin import IPyNbCell, IPyNbFile, NbCellError
 
-from tests.notebooks import timing
+from tests.notebooks import again, timing
 from tests.notebooks.screen import Screen
 
 #: Environment variable that every process a notebook starts inherits.
@@ -150,6 +151,7 @@ class LiveNotebook(IPyNbFile):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.skip_compare = (*self.skip_compare, "stderr")
+        self.live_cells: list[LiveCell] = []
 
     def setup(self) -> None:
         self.began = time.monotonic()
@@ -162,9 +164,11 @@ class LiveNotebook(IPyNbFile):
     def collect(self) -> Iterator[LiveCell]:
         for cell in super().collect():
             self.cells += not cell.options["skip"]
-            yield LiveCell.from_parent(
+            made = LiveCell.from_parent(
                 self, name=cell.name, cell_num=cell.cell_num, cell=cell.cell, options=cell.options
             )
+            self.live_cells.append(made)
+            yield made
 
     def get_kernel_message(self, timeout: float | None = None, stream: str = "iopub") -> dict:
         while True:
@@ -185,13 +189,27 @@ class LiveNotebook(IPyNbFile):
 
 
 class LiveCell(IPyNbCell):
-    """nbval's cell, which also says when its kernel died."""
+    """nbval's cell, which also says when its kernel died, and measures again."""
 
     def runtest(self) -> None:
+        cells = self.parent.live_cells
+        window = again.window(self.cell_num, [other.cell for other in cells])
+        for left in reversed(range(again.TIMES if window else 1)):
+            try:
+                self.execute()
+                break
+            except NbCellError as failure:
+                if not left or self.parent.timed_out:
+                    raise
+                self.warn(again.MeasuredAgain(failure.inner_traceback or str(failure)))
+            for number in window[:-1]:
+                cells[number].execute()
+        self.parent.passed += 1
+
+    def execute(self) -> None:
         self.parent.running = self
         try:
             super().runtest()
-            self.parent.passed += 1
         except KernelDied:
             self.parent.timed_out = True  # nbval then expects the cells that follow to fail
             self.raise_cell_error("The kernel died while it ran this cell")

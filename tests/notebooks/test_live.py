@@ -31,6 +31,13 @@ def displayed(*texts: str) -> list:
     return [v4.new_output("display_data", data={"text/plain": repr(text)}) for text in texts]
 
 
+#: A cell that gives another number each time it is run.
+COUNT = """tries = globals().get("tries", 0) + 1
+print(tries)
+def holds(claim):
+    assert claim
+    print("holds")"""
+
 #: name: (source, stored outputs, tags) of each cell.
 NOTEBOOKS = {
     "same": [("print(42)", shown("42\n"))],
@@ -76,6 +83,15 @@ NOTEBOOKS = {
             ["raises-exception"],
         )
     ],
+    "measured_again": [
+        (COUNT, shown("0"), ["nbval-ignore-output"]),
+        ("holds(tries >= 3)", shown("holds\n")),
+    ],
+    "measured_often": [
+        (COUNT, shown("0"), ["nbval-ignore-output"]),
+        ("holds(tries >= 4)", shown("holds\n")),
+    ],
+    "not_measured": [(COUNT, shown("1\n")), ("holds(tries >= 2)", shown("holds\n"))],
     "dead_kernel": [("import os\nos._exit(1)", []), ("print(1)", shown("1\n"))],
     "left_behind": [
         (
@@ -130,6 +146,7 @@ def outcomes(tmp_path_factory) -> dict[str, list[Outcome]]:
         timeout=120,
     )
     assert done.returncode == 1, done.stdout + done.stderr
+    assert "measured again, because the first time: AssertionError" in done.stdout
     found: dict[str, list[Outcome]] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         name = case.get("classname", "").split(".")[0]
@@ -153,6 +170,7 @@ def outcomes(tmp_path_factory) -> dict[str, list[Outcome]]:
         "child_output",
         "stderr",
         "expected_error",
+        "measured_again",
     ],
 )
 def test_passes(outcomes, name):
@@ -168,6 +186,14 @@ def test_a_changed_result_fails(outcomes, name):
 
 def test_an_unexpected_error_fails(outcomes):
     assert "ZeroDivisionError" in outcomes["error"][0].failure
+
+
+def test_a_check_that_never_holds_fails_however_often_it_is_measured(outcomes):
+    assert "AssertionError" in outcomes["measured_often"][1].failure
+
+
+def test_a_check_of_what_is_not_measured_is_not_tried_again(outcomes):
+    assert "AssertionError" in outcomes["not_measured"][1].failure
 
 
 def test_a_dead_kernel_is_reported_at_once(outcomes):

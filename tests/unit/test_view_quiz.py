@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import nbformat
 import pytest
 
 import pplab
 from pplab.teach.question import Choice
 from pplab.teach.quizzes import CHAPTERS, questions
 from pplab.view.quiz import marked, plain
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -68,3 +72,10 @@ def test_marks_of_a_text():
     assert marked("a `b < c` and *d*") == "a <code>b &lt; c</code> and <em>d</em>"
     assert plain("a `b` and *d*") == "a b and d"
     assert plain("2 * 3 * 4") == "2 * 3 * 4"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "chapters").glob("*.ipynb")), ids=lambda p: p.stem)
+def test_every_chapter_ends_with_its_quiz(path):
+    cells = nbformat.read(path, as_version=4).cells
+    asked = [cell.source for cell in cells if cell.cell_type == "code"]
+    assert asked[-1] == f'pplab.quiz("{path.stem[:2]}")'
