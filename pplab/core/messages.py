@@ -183,6 +183,27 @@ def posted(program: Sequence[Instruction]) -> int:
     return peak
 
 
+def receipts(rows: Sequence[Program]) -> tuple[dict[Message, tuple[Message, ...]], ...]:
+    """For each rank: a message it gets -> those it has sent that have arrived by then.
+
+    A rank that sends has waited for what its operations needed until now. So its message tells the
+    rank that gets it which of its own have arrived, and their memory can go: no network need be
+    asked, and none blocks (gloo calls a send done only to who waits for it). Under 1F1B that holds
+    as many messages as micro-batches are in flight, whatever M is. Each is named once at most;
+    those after a neighbour's last message never are.
+    """
+    found: tuple[dict[Message, tuple[Message, ...]], ...] = tuple({} for _ in rows)
+    for program in rows:
+        taken: dict[int, list[Message]] = defaultdict(list)  # by sender, since a message went there
+        for step in program:
+            if isinstance(step, Run) and step.waits_for is not None:
+                taken[step.waits_for.source].append(step.waits_for)
+            elif isinstance(step, Send) and taken[step.message.target]:
+                arrived = tuple(taken.pop(step.message.target))
+                found[step.message.target][step.message] = arrived
+    return found
+
+
 # -- the order one would write first --------------------------------------------------------------
 
 

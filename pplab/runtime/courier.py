@@ -15,17 +15,13 @@ from torch import Tensor
 
 
 class Parcel:
-    """A message on its way: has the two methods of a communication that the sender uses."""
+    """A message on its way: has the method of a communication that the sender uses."""
 
     def __init__(self, data: Tensor, peer: int, tag: int, due: float) -> None:
         self.data, self.peer, self.tag, self.due = data, peer, tag, due
         self.gone = threading.Event()
         self.work: Any = None
         self.error: BaseException | None = None
-
-    def is_completed(self) -> bool:
-        """True once it was sent and the network is done with it."""
-        return self.gone.is_set() and (self.work is None or self.work.is_completed())
 
     def wait(self) -> None:
         """Return when it is completed; raises what sending it raised."""

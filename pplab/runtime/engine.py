@@ -26,7 +26,7 @@ import torch.distributed as dist
 from deepspeed.runtime.pipe.engine import PipelineEngine
 from torch import Tensor
 
-from pplab.core.messages import Instruction, Message, Recv, Run, Send, programs
+from pplab.core.messages import Instruction, Message, Recv, Run, Send, programs, receipts
 from pplab.core.ops import WHOLE_STEP, Op
 from pplab.core.schedule import Schedule
 from pplab.runtime.counting import CountingEngine
@@ -59,10 +59,13 @@ class ScheduledEngine(HalvesEngine, CountingEngine):
         """
         engine.__class__ = cls
         assert isinstance(engine, cls)
-        engine.plan, engine.program = plan, programs(plan)[engine.stage_id]
+        rows, rank = programs(plan), engine.stage_id
+        engine.plan, engine.program = plan, rows[rank]
         engine.batch, engine.recorder, engine.status = batch, recorder, status
         engine.named = named or Unnamed()
-        engine.mail = Mail(engine.grid, engine.device, recorder, status, staged, engine.named)
+        engine.mail = Mail(
+            engine.grid, engine.device, recorder, status, staged, engine.named, receipts(rows)[rank]
+        )
         engine.prepare()
         return engine
 

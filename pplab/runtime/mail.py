@@ -8,6 +8,8 @@ neighbouring stages. Here messages go between any two ranks, straight through th
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -32,7 +34,7 @@ class Mail:
     """The messages of one rank.
 
     grid: DeepSpeed's, to find the process of a pipeline rank. staged: messages go through CPU
-    memory (gloo on GPU tensors).
+    memory (gloo on GPU tensors). receipts: see ``core.messages.receipts``.
     """
 
     def __init__(
@@ -43,9 +45,11 @@ class Mail:
         status: Slot,
         staged: bool,
         named: Unnamed | None = None,
+        receipts: Mapping[Message, Sequence[Message]] = MappingProxyType({}),
     ) -> None:
         self.grid, self.recorder, self.status = grid, recorder, status
         self.device, self.staged, self.named = device, staged, named or Unnamed()
+        self.receipts = receipts
         # The process group itself: dist.isend and irecv spend 0.1 ms on checks per message
         self.world: Any = dist.distributed_c10d._get_default_group()
         #: By link (kind, from, to): what was said about it, was sent on it, and is to come.
@@ -55,22 +59,21 @@ class Mail:
         self.processes: dict[int, int] = {}
         #: By (slice, slice): what sends messages later than they would (planted faults).
         self.couriers: dict[tuple[int, int], Courier] = {}
-        self.sends: list[tuple[Any, Tensor]] = []
+        #: What was sent and may still be on its way.
+        self.sends: dict[Message, list[tuple[Any, Tensor]]] = {}
         self.arriving: dict[Message, list[tuple[Any, Tensor]]] = {}
 
     def dispatch(self, message: Message, tensors: list[Tensor]) -> None:
-        """Start sending; the tensors stay alive until they are gone."""
-        self.announce(message, tensors)
-        peer, gone = self.process(message.target), self.sends
-        self.sends = []
+        """Start sending; the tensors stay alive until they are known to have arrived."""
+        under_way = self.sends[message] = self.announce(message, tensors)
+        peer = self.process(message.target)
         for i, tensor in enumerate(tensors):
             data = tensor.detach().contiguous()
             data = data.cpu() if self.staged else data
             tag = message.tag * TENSORS + i
             courier = self.couriers.get((message.piece_from, message.piece_to))
             work = courier.send(data, peer, tag) if courier else self.world.send([data], peer, tag)
-            self.sends.append((work, data))
-        self.sends += [(work, data) for work, data in gone if not work.is_completed()]
+            under_way.append((work, data))
 
     def make_late(self, links: dict[tuple[int, int], float]) -> None:
         """From now on, messages from one slice to another arrive so many seconds later."""
@@ -83,8 +86,11 @@ class Mail:
             self.processes[rank] = self.grid.stage_to_global(rank)
         return self.processes[rank]
 
-    def announce(self, message: Message, tensors: list[Tensor]) -> None:
-        """Tell the receiver the shapes at the first message of a link; they must not change."""
+    def announce(self, message: Message, tensors: list[Tensor]) -> list[tuple[Any, Tensor]]:
+        """Tell the receiver the shapes at the first message of a link; they must not change.
+
+        Returns what was sent for it.
+        """
         link = (message.kind, message.piece_from, message.piece_to)
         looks = [(t.shape, t.dtype) for t in tensors]
         known = self.announced.setdefault(link, looks)
@@ -96,10 +102,10 @@ class Mail:
                 "shape (drop the last, smaller batch, or pad)"
             )
         if known is not looks:
-            return
+            return []
         self.links[link] = shapes
         if message.kind == "B":
-            return  # the receiver knows: the gradient has the shape of what it sent
+            return []  # the receiver knows: the gradient has the shape of what it sent
         text = json.dumps(shapes).encode()
         if len(text) > META_BYTES:
             raise ValueError(f"the {message} has too many tensors: {len(tensors)}")
@@ -108,7 +114,7 @@ class Mail:
         note = note if self.staged else note.to(self.device)
         peer = self.process(message.target)
         tag = message.tag * TENSORS + TENSORS - 1
-        self.sends.append((self.world.send([note], peer, tag), note))
+        return [(self.world.send([note], peer, tag), note)]
 
     def post(self, message: Message, shapes: Shapes | None = None) -> None:
         """Hand buffers to the network for a message that will be needed soon.
@@ -153,6 +159,8 @@ class Mail:
             for work, buffer in self.arriving.pop(message):
                 work.wait()
                 tensors.append(buffer.to(self.device) if self.staged else buffer)
+            for arrived in self.receipts.get(message, ()):
+                self.wait_for(self.sends.pop(arrived))
         self.recorder.add("R", op.micro_batch, op.chunk, start, self.recorder.now())
         if message.kind == "F":
             for tensor in tensors:
@@ -162,9 +170,15 @@ class Mail:
     def flush(self) -> None:
         """Wait until everything sent is gone."""
         self.status.say("waits for its last sends")
-        for work, _ in self.sends:
-            work.wait()
+        for under_way in self.sends.values():
+            self.wait_for(under_way)
         self.sends.clear()
+
+    @staticmethod
+    def wait_for(under_way: list[tuple[Any, Tensor]]) -> None:
+        """Return when messages are gone; at once when they are known to have arrived."""
+        for work, _ in under_way:
+            work.wait()
 
 
 def shapes_of(tensors: list[Tensor]) -> Shapes:

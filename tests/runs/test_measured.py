@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import pplab
 from pplab.core.ops import Op
@@ -192,3 +193,39 @@ def test_this_process_never_imports_torch(tmp_path: Path) -> None:
         env={**os.environ, "PPLAB_RUNS": str(tmp_path)},
     )  # fmt: skip
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def widen_and_narrow() -> list[torch.nn.Module]:
+    """Two layers with next to no parameters, and 2 MB from one to the other."""
+
+    class Widen(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x[:, :1] * self.weight).expand(-1, 2**19).contiguous()
+
+    class Narrow(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:, :8] * self.weight
+
+    return [Widen(), Narrow()]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the growth of a process is read from /proc")
+def test_messages_that_have_arrived_are_not_kept() -> None:
+    def growth(micro_batches: int) -> list[int]:
+        plan = one_f_one_b(2, micro_batches)
+        run = pplab.run(plan, model, bounds=(0, 1, 2), steps=2, quiet=True, keep=False)
+        return [memory["resident_growth"] for memory in run.memory]
+
+    model = pplab.models.own(
+        widen_and_narrow, torch.nn.functional.mse_loss, lambda _: (torch.ones(1, 8),) * 2
+    )
+    few, many = growth(4), growth(64)  # all messages together: 8 MB and 128 MB each way
+    assert all(after < before + 60e6 for before, after in zip(few, many, strict=True)), (few, many)

@@ -17,6 +17,7 @@ from pplab.core.messages import (
     naive_programs,
     posted,
     programs,
+    receipts,
 )
 from pplab.core.ops import B, F
 from pplab.core.schedule import Schedule, ScheduleError
@@ -72,6 +73,44 @@ def test_two_ranks_see_their_messages_in_the_same_order(plan, costs, ahead):
 def test_nothing_deadlocks_even_when_every_send_and_receive_blocks(plan, costs, ahead):
     rows = programs(plan, costs, ahead=ahead)
     assert meet(rows) == [len(row) for row in rows]
+
+
+@several
+@given(schedules(), orders, st.integers(0, 3))
+def test_a_receipt_names_what_the_other_rank_has_waited_for_before(plan, costs, ahead):
+    rows = programs(plan, costs, ahead=ahead)
+    for rank, known in enumerate(receipts(rows)):
+        named = [message for arrived in known.values() for message in arrived]
+        assert len(named) == len(set(named))
+        for answer, arrived in known.items():
+            assert answer.target == rank
+            program = rows[answer.source]
+            before = program[: program.index(Send(answer))]
+            taken = {step.waits_for for step in before if isinstance(step, Run)}
+            assert {(m.source, m.target) for m in arrived} == {(rank, answer.source)}
+            assert taken.issuperset(arrived)
+
+
+def kept(plan):
+    """Most messages a rank has sent and not yet got a receipt for, by rank."""
+    rows, peaks = programs(plan), []
+    for program, known in zip(rows, receipts(rows), strict=True):
+        now = peak = 0
+        for step in program:
+            if isinstance(step, Send):
+                now += 1
+                peak = max(peak, now)
+            elif isinstance(step, Run) and step.waits_for is not None:
+                now -= len(known.get(step.waits_for, ()))
+        peaks.append(peak)
+    return peaks
+
+
+@pytest.mark.parametrize("stages", [2, 4, 7])
+def test_under_1f1b_no_more_messages_are_kept_when_there_are_more_micro_batches(stages):
+    few, many = kept(one_f_one_b(stages, 4 * stages)), kept(one_f_one_b(stages, 16 * stages))
+    assert few == many and max(many) <= 2 * stages
+    assert max(kept(gpipe(stages, 4 * stages))) >= 4 * stages
 
 
 @several

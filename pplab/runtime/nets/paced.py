@@ -20,7 +20,7 @@ from torch.nn import functional as fn
 from pplab.core.layout import Layout
 from pplab.runtime.split_backward import PHASE
 
-SPIN = 100e-6  # seconds
+SPIN = 250e-6  # seconds
 
 
 class Pace:
