@@ -2,7 +2,7 @@
 
 Forward and backward are paced separately, and so are the halves of a backward pass that is split
 into B and W. The layer's own computation counts towards the time: a layer of 10 ms takes 10 ms, not
-10 ms and a bit. The last 0.1 ms are spun, not slept, because a sleep overshoots by about that much.
+10 ms and a bit. The last 0.25 ms are spun, not slept: sleeps on virtual machines end that late.
 """
 
 from __future__ import annotations
