@@ -310,7 +310,7 @@ QUESTIONS = {
             "Recompute them ('full'). Then choose stages; GAS follows from 64 samples.",
             "dict(stages=4, zero=1, micro_batch=1, gas=32, recompute='full')",
         ),
-        "Without recomputing nothing fits; with it, 4 stages leave half of the memory free.",
+        "Without recomputing nothing fits; with it, 4 stages leave two fifths of the memory free.",
     ),
     "own": Question(
         "bring your own",
