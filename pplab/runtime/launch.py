@@ -14,32 +14,69 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pplab.core.hostfile import Host
 from pplab.runtime import nsys
+from pplab.runtime.faults import Faults
+from pplab.runtime.hosts.hostfile import spread
+from pplab.runtime.hosts.network import ADDRESSES
 from pplab.runtime.processes import die_with_parent
 from pplab.runtime.rank import SOCKET_VARIABLE, start_forked
 from pplab.runtime.status import SLOT, Board
 
 
-def placement(job: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]:
-    """Device and backend for a job on this machine, with the reason in words."""
-    gpus, world = about["cuda_devices"], ranks_of(job)
-    device = job["device"]
+def placement(job: dict[str, Any], about: dict[str, Any], crowd: int) -> dict[str, Any]:
+    """Device and backend for a job, with the reason in words; crowd: ranks on one machine."""
+    gpus, device = about["cuda_devices"], job["device"]
     if device == "cuda" and not gpus:
         raise OSError("device='cuda' was asked for, but torch sees no CUDA GPU here")
-    if device == "auto":
-        device = "cuda" if gpus else "cpu"
-    if device == "cpu":
-        why = "CPU and gloo, as asked" if gpus else "CPU and gloo: torch sees no CUDA GPU here"
-        return {"device": "cpu", "backend": "gloo", "staged": False, "why": why}
-    backend = job["backend"] or ("nccl" if gpus >= world else "gloo")
-    if backend == "nccl" and gpus < world:
-        raise OSError(f"NCCL needs a GPU per rank: {world} ranks, {gpus} GPUs")
+    if not gpus:
+        why = ": torch sees no CUDA GPU here"
+    elif device == "cpu":
+        why = ", as asked"
+    else:
+        why = no_gpu_for(job, crowd > gpus) if device == "auto" else ""
+    if why:
+        return {"device": "cpu", "backend": "gloo", "staged": False, "why": f"{ON_THE_CPU}{why}"}
+    backend = job["backend"] or ("nccl" if gpus >= crowd else "gloo")
+    if backend == "nccl" and gpus < crowd:
+        raise OSError(f"NCCL needs a GPU per rank: {crowd} ranks, {gpus} GPUs")
     if backend == "nccl":
         return {
             "device": "cuda", "backend": "nccl", "staged": False, "why": "one GPU per rank, NCCL",
         }  # fmt: skip
-    why = f"{world} ranks share {gpus} GPU(s): gloo, messages staged through CPU memory"
+    why = f"{crowd} ranks share {gpus} GPU(s): gloo, messages staged through CPU memory"
     return {"device": "cuda", "backend": "gloo", "staged": True, "why": why}
+
+
+#: What the reason for a run on the CPU begins with.
+ON_THE_CPU = "CPU and gloo"
+
+
+def no_gpu_for(job: dict[str, Any], shared: bool) -> str:
+    """Why a job that did not ask for a GPU leaves those there are alone; "" when it takes them."""
+    if job["backend"] == "nccl":
+        return ""
+    if job["model"]["family"] == "paced":
+        if shared:
+            return ": paced layers sleep, which takes no GPU"
+        late = Faults.of(job["faults"])
+        if late is not None and any(late.links(1)):
+            return ": planted late messages are sent by a thread of the CPU"
+    if job["engine"] == "zero" and shared:
+        return ": the ranks of ZeRO cannot share a GPU"
+    return ""
+
+
+def ranks_together(start: dict[str, Any]) -> int:
+    """The most ranks on one machine: those that may have to share its GPUs."""
+    job = start["job"]
+    if job["launcher"] == "torchrun":
+        return int(start["environment"]["LOCAL_WORLD_SIZE"])
+    if not job["hosts"]:
+        return ranks_of(job)
+    hosts = spread([Host(*host) for host in job["hosts"]], ranks_of(job))
+    here = [host.slots for host in hosts if host.name in ADDRESSES]  # namespaces of this machine
+    return max(sum(here), *(host.slots for host in hosts))
 
 
 def ranks_of(job: dict[str, Any]) -> int:
@@ -58,7 +95,7 @@ class Launch:
         self.job, self.scratch = job, scratch
         world = ranks_of(job)
         self.place = {
-            **placement(job, about),
+            **placement(job, about, ranks_together(start)),
             "launcher": job["launcher"],
             "world": world,
             "records": start["records"],

@@ -68,8 +68,28 @@ def describe() -> dict[str, Any]:
     return {
         "versions": {name: importlib.metadata.version(name) for name in names}
         | {"python": sys.version.split()[0]},
-        "cuda_devices": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "cuda_devices": usable_gpus() if torch.cuda.is_available() else 0,
     }
+
+
+def usable_gpus() -> int:
+    """How many GPUs a rank could use, found out in a child: this process must not touch CUDA.
+
+    NVML, which answers without touching it, also counts GPUs whose driver is too old for this
+    torch, or that are taken exclusively.
+    """
+    import torch
+
+    read, write = os.pipe()
+    if os.fork() == 0:
+        try:
+            torch.cuda.init()
+            os.write(write, str(torch.cuda.device_count()).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        return int(answer.read() or 0)
 
 
 if __name__ == "__main__":

@@ -171,9 +171,10 @@ def join(job: Job, place: dict[str, Any], store: Any | None) -> None:
 
 def _stage_p2p() -> None:
     """Let DeepSpeed's own sends and receives of GPU tensors go through the CPU (gloo)."""
+    from deepspeed import comm
     from deepspeed.runtime.pipe import p2p
 
-    send, recv = p2p.send, p2p.recv
+    send, recv, batch = p2p.send, p2p.recv, comm.batch_isend_irecv
 
     def staged_send(tensor: Any, dest_stage: int, async_op: bool = False) -> Any:
         return send(tensor.cpu(), dest_stage, async_op)
@@ -184,4 +185,16 @@ def _stage_p2p() -> None:
         tensor.data.copy_(buffer)
         return result
 
-    p2p.send, p2p.recv = staged_send, staged_recv
+    def staged_batch(operations: list[Any]) -> list[Any]:
+        """DualPipeV's, which waits for all of them at once: here nothing is left to wait for."""
+        received = [(one, one.tensor) for one in operations if one.op == "irecv"]
+        for one in operations:
+            given, receives = one.tensor, one.op == "irecv"
+            one.tensor = torch.empty_like(given, device="cpu") if receives else given.cpu()
+        for work in batch(operations):
+            work.wait()
+        for one, tensor in received:
+            tensor.data.copy_(one.tensor)
+        return []
+
+    p2p.send, p2p.recv, comm.batch_isend_irecv = staged_send, staged_recv, staged_batch

@@ -41,6 +41,13 @@ def until(deadline: float) -> None:
         pass
 
 
+def arrived(x: Tensor) -> None:
+    """Return when a tensor is there: under NCCL only the GPU waits for messages, the CPU goes on,
+    and would sleep before its layer's turn has come."""
+    if x.is_cuda:
+        torch.cuda.current_stream().synchronize()
+
+
 class _Entry(torch.autograd.Function):
     """Identity; its backward runs last in the layer and waits out the time of B."""
 
@@ -67,6 +74,7 @@ class _Exit(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         backward, weight = ctx.seconds
+        arrived(grads[0])
         lasts = (backward - weight * (PHASE.name == "input")) * PACE.factor
         ctx.clock[:] = [time.perf_counter() + lasts]
         return grads[0], None, None
@@ -99,6 +107,7 @@ class PacedLayer(nn.Module):
         self.seconds = (forward, backward, weight)
 
     def forward(self, x: Tensor) -> Tensor:
+        arrived(x)
         begin = time.perf_counter()
         forward, backward, weight = self.seconds
         x = x.to(self.linear.weight.dtype)

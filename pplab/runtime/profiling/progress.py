@@ -6,6 +6,7 @@ import html
 import sys
 from typing import Any
 
+from pplab.runtime.launch import ON_THE_CPU
 from pplab.runtime.progress import in_notebook
 
 
@@ -68,6 +69,4 @@ def where(placed: dict[str, Any]) -> str:
     """On which device, and why."""
     if placed["device"] == "cuda":
         return "on a GPU"
-    return "on the CPU" + (
-        " as asked" if placed["hardware"]["cuda_devices"] else ": torch sees no CUDA GPU here"
-    )
+    return "on the CPU" + placed["why"].removeprefix(ON_THE_CPU)
