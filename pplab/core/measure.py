@@ -218,10 +218,8 @@ class Measures:
         most = int(np.argmax(self.idle))
         even = np.ptp(self.idle) <= 0.005 * max(self.step_time, 1e-12)
         which = "all ranks alike" if even else f"rank {most} idle most"
-        return (
-            f"{who}, {t.micro_batches} micro-batches{name}: step {length}, "
-            f"{self.bubble:.0%} idle, {which}"
-        )
+        batches = f"{t.micro_batches} micro-batch{'es' * (t.micro_batches != 1)}"
+        return f"{who}, {batches}{name}: step {length}, {self.bubble:.0%} idle, {which}"
 
 
 def _predecessors(t: Timeline) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -103,8 +103,9 @@ class Comparison:
 
     def sentence(self) -> str:
         """The ratio of the steps, and the rank on which the two differ most."""
-        one, other = words.short_names([self.simulated, self.measured])
-        text = f"the {other} step takes {self.ratio:.2f} times the {one} one"
+        names = words.short_names([self.simulated, self.measured])
+        one, other = (name if "'s " in name else f"the {name}" for name in names)
+        text = f"{other} step takes {self.ratio:.2f} times {one} one"
         changes = [
             (abs(change), rank, word, change)
             for row in self.table()
@@ -115,7 +116,7 @@ class Comparison:
         ]
         size, rank, word, change = max(changes, key=lambda c: (round(c[0], 12), -c[1]))
         if size <= 0.005 * self.simulated.step_time:
-            return f"{text}; every rank is busy and idle as long as in the {one} one"
+            return f"{text}; no rank is busy or idle much longer than in {one} one"
         amount = words.duration(size, self.measured.unit)
         more = "longer" if change > 0 else "less long"
         return f"{text}; they differ most on rank {rank}, which is {word} {amount} {more}"

@@ -31,7 +31,14 @@ def none_left(mark: str, besides: int = 0, patience: float = 3.0) -> list[str]:
     end = time.monotonic() + patience
     while len(left := marked(mark)) > besides and time.monotonic() < end:
         time.sleep(0.05)
-    return [" ".join(p.cmdline()) for p in left[besides:]] if len(left) > besides else []
+    return [_command(p) for p in left[besides:]] if len(left) > besides else []
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return f"{process.pid}, which ended just now"
 
 
 def answers(url: str) -> bool:

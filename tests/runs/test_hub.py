@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.runs.hub import PASSWORD, missing, running_hub
-from tests.runs.processes import marked
+from tests.runs.processes import none_left
 
 RUN = """import os, pplab
 plan = pplab.schedules.one_f_one_b(stages={stages}, micro_batches=4)
@@ -23,7 +23,7 @@ def hub(tmp_path_factory):
         pytest.skip(reason)
     with running_hub(tmp_path_factory.mktemp("hub"), PPLAB_MAX_RANKS="2") as running:
         yield running
-    assert marked(running.mark) == []
+    assert none_left(running.mark) == []  # a learner's process server ends after their kernel
 
 
 @pytest.fixture(scope="module")

@@ -256,3 +256,13 @@ def test_without_deepspeed_the_frozen_table_is_used(monkeypatch):
 )
 def test_closest_key(word, near):
     assert closest(word, FROZEN["top"]) == near
+
+
+def test_a_report_names_places_in_deepspeed_and_none_of_our_own_notes():
+    report = check({"pipeline": {"stages": 4}, "elastic_pipeline": True}, ranks=8, stages=4)
+    noted = [f for f in report.findings if any(".py:" not in place for place in f.evidence)]
+    assert noted
+    for shown in (report.text(), report._repr_html_()):
+        assert "(DeepSpeed: " in shown or "<small>DeepSpeed: " in shown
+        for finding in noted:
+            assert all(place not in shown for place in finding.evidence if ".py:" not in place)

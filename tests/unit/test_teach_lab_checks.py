@@ -100,6 +100,11 @@ def test_lab_2_other_questions():
     assert verdict(2, "q4", (5, 3 / 8)).ok
     assert verdict(2, "q5", 29).ok and "still brings 5.1%" in verdict(2, "q5", 28).reason
     assert verdict(2, "q6", (3 / 19, 76)).ok
+    assert verdict(2, "q4", (5, "3/8")).ok and verdict(2, "q6", ("3/19", "76")).ok
+    for name, percent in (("q4", (5, 37.5)), ("q4", (5, "37.5 %")), ("q6", (15.8, 76))):
+        assert "write 0.25 for 25 %" in verdict(2, name, percent).reason
+    assert "two numbers" in verdict(2, "q4", "38").reason
+    assert "two numbers" in verdict(2, "q6", (0.158, "long")).reason
     own = {"stages": 4, "samples": 64, "micro_batch": 2, "bytes_per_sample": 1e6, "cap": 1e7}
     assert verdict(2, "own", own).ok
     assert "cap is 1e+06" in verdict(2, "own", {**own, "cap": 1e6}).reason
@@ -199,7 +204,8 @@ def test_lab_5_other_questions(monkeypatch):
 
 
 def test_lab_3_measures_cuts(monkeypatch):
-    assert verdict(3, "q1", 5).ok and "count from 0" in verdict(3, "q1", 3).reason
+    assert verdict(3, "q1", 5).ok and "count from 0" in verdict(3, "q1", 6).reason
+    assert "another one" in verdict(3, "q1", 3).reason
     assert verdict(3, "q2", 48).ok and "forward pass" in verdict(3, "q2", 16).reason
     assert verdict(3, "q3", (0, 2, 5, 8)).ok
     assert "equal numbers of layers" in verdict(3, "q3", (0, 3, 6, 8)).reason
@@ -256,7 +262,10 @@ def test_lab_4_budgets():
     assert verdict(4, "q1", 1).ok and "copy of the whole" in verdict(4, "q1", 8).reason
     dead = ["pipeline.enabled", "pipeline.pipe_parallel_size", "pipeline.activation_checkpointing"]
     assert verdict(4, "q2", [*dead, "elastic_pipeline"]).ok
+    assert "nobody cuts" in verdict(4, "q1", 0).reason
     assert "1 more is ignored" in verdict(4, "q2", dead).reason
+    assert "a collection of keys" in verdict(4, "q2", "pipeline.enabled").reason
+    assert "with the section" in verdict(4, "q2", ["enabled", *dead]).reason
     assert "does read bf16" in verdict(4, "q2", [*dead, "bf16"]).reason
     assert verdict(4, "q4", 0).ok and "another one more" in verdict(4, "q4", 1).reason
     assert verdict(4, "q5", 20.9).ok and "without ZeRO" in verdict(4, "q5", 31.4).reason
@@ -308,6 +317,7 @@ def test_lab_6_other_questions():
     assert "the cut it has" in verdict(6, "q3", (0, 4, 8, 12, 16)).reason
     assert "spread of 33%" in verdict(6, "q3", (0, 4, 9, 14, 16)).reason
     assert verdict(6, "q5", (0.405, 0.09)).ok
+    assert "not milliseconds" in verdict(6, "q5", (405, 90)).reason
     assert "sum is right" in verdict(6, "q5", (0.45, 0.045)).reason
     a = SimpleNamespace(timeline=1, step_time=2.0, losses=[1.0])
     b = SimpleNamespace(timeline=1, step_time=1.0, losses=[1.0])

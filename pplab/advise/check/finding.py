@@ -57,6 +57,13 @@ class Finding:
         return f"{self.severity} [{self.rule}] {key}: {self.message} {self.fix}".rstrip()
 
     @property
+    def sources(self) -> str:
+        """Where in DeepSpeed one can read it, as words; "" when nowhere: the other evidence is
+        ours."""
+        places = [place for place in self.evidence if ".py:" in place]
+        return f"DeepSpeed: {', '.join(places)}" if places else ""
+
+    @property
     def level(self) -> str:
         """error, warning or info."""
         return JSON_LEVEL[self.severity]

@@ -137,8 +137,8 @@ class Report:
             lines += [f"  {finding.message}"]
             if finding.fix:
                 lines.append(f"  -> {finding.fix}")
-            if finding.evidence:
-                lines.append(f"     ({', '.join(finding.evidence)})")
+            if finding.sources:
+                lines.append(f"     ({finding.sources})")
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -154,7 +154,7 @@ class Report:
             place = f"<code>{esc(f.key)}</code>" if f.key else "the job"
             place += f"<br>line {f.line}" if f.line else ""
             fix = f"<br>&rarr; {esc(f.fix)}" if f.fix else ""
-            known = f"<br><small>{esc(', '.join(f.evidence))}</small>" if f.evidence else ""
+            known = f"<br><small>{esc(f.sources)}</small>" if f.sources else ""
             rows.append(
                 f'<tr><td title="{WORDS[f.severity]}"><b>{f.severity}</b><br>{esc(f.rule)}</td>'
                 f"<td>{place}</td>"

@@ -9,10 +9,21 @@ from pplab.core.schedule import Schedule, ScheduleMaker
 from pplab.teach.question import Mistake, number_of
 from pplab.teach.verdict import Verdict, right, wrong
 
+AS_SHARE = "a share lies between 0 and 1: write 0.25 for 25 %."
+
 
 def near(answer: float, value: float, within: float) -> bool:
     """Whether a number is a value, `within` a share of it (0.05: to 5 %)."""
     return abs(answer - value) <= within * abs(value)
+
+
+def numbers_of(answer: Any, count: int) -> list[float] | None:
+    """That many numbers, however they are written (see ``number_of``); None when it is not that."""
+    if isinstance(answer, str) or not isinstance(answer, Iterable):
+        return None
+    given = [number_of(one) for one in answer]
+    found = [one for one in given if one is not None]
+    return found if len(given) == len(found) == count else None
 
 
 def number(
@@ -37,6 +48,14 @@ def number(
     if best is not None:
         return wrong(best.why, best.misconception, measured)
     return wrong("it is " + ("smaller." if given > value else "larger."), measured=measured)
+
+
+def share(answer: Any, value: float, why: str, *mistakes: Mistake, **options: Any) -> Verdict:
+    """``number`` for a share: 25 where 0.25 is meant is told so."""
+    given = number_of(answer)
+    if given is not None and 1 < given <= 100:
+        return wrong(AS_SHARE)
+    return number(answer, value, why, *mistakes, **options)
 
 
 def plan_of(answer: Any, stages: int, micro_batches: int) -> Schedule | Verdict:

@@ -12,7 +12,7 @@ from pplab.runtime import models
 from pplab.runtime.record import Run
 from pplab.runtime.run import run
 from pplab.teach.lab import Lab, Question
-from pplab.teach.labs.judging import near, number
+from pplab.teach.labs.judging import near, number, share
 from pplab.teach.question import Mistake, number_of
 from pplab.teach.verdict import Verdict, right, wrong
 
@@ -80,10 +80,7 @@ CASES = {"A": _even, "B": _heavy_first, "C": _cold, "D": _blocking}
 
 def _bubble(answer: Any, lab: Lab) -> Verdict:
     step = lab.case("A").timeline.typical
-    share = number_of(answer)
-    if share is not None and 1 < share <= 100:
-        return wrong("a share lies between 0 and 1: write 0.25 for 25 %.")
-    return number(
+    return share(
         answer,
         step.bubble,
         "that is idle over total.",
@@ -141,7 +138,7 @@ def _cured(answer: Any, lab: Lab) -> Verdict:
             step * (f + b) / (forward[0] + backward[0]),
             "you have scaled the whole step by the slow stage; fill and drain are not its own.",
         ),
-        within=0.035,
+        within=0.05,
         measured=f"now {step:.3f} s; even {cured:.3f} s",
     )
 

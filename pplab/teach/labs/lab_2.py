@@ -11,7 +11,7 @@ from pplab.runtime import models
 from pplab.runtime.record import Run
 from pplab.runtime.run import run
 from pplab.teach.lab import Lab, Question
-from pplab.teach.labs.judging import listing, number
+from pplab.teach.labs.judging import AS_SHARE, listing, number, numbers_of, share
 from pplab.teach.question import Mistake, number_of
 from pplab.teach.verdict import Verdict, right, wrong
 
@@ -142,10 +142,10 @@ def _choose(answer: Any, lab: Lab) -> Verdict:
 
 def _gpipe(answer: Any, lab: Lab) -> Verdict:
     size = 4
-    try:
-        count, bubble = int(answer[0]), float(answer[1])
-    except (TypeError, ValueError, IndexError):
+    given = numbers_of(answer, 2)
+    if given is None:
         return wrong("two numbers are asked for: (micro-batches, bubble as a share).")
+    count, bubble = int(given[0]), given[1]
     most = max(
         m for m in range(1, SAMPLES)
         if size * int(gpipe(P, m).simulate().measures.peak_in_flight().max()) <= CAP
@@ -156,7 +156,7 @@ def _gpipe(answer: Any, lab: Lab) -> Verdict:
             return wrong(f"GPipe holds all {held} of them, {held * size} samples: over the cap.")
         return wrong("one more still fits.")
     true = gpipe(P, most).simulate(forward=1, backward=2).bubble
-    return number(
+    return share(
         bubble,
         true,
         "1F1B runs 16 micro-batches in the same memory, with a bubble of "
@@ -200,10 +200,12 @@ def _recompute(answer: Any, lab: Lab) -> Verdict:
     before, after = (
         one_f_one_b(P, 16).simulate(forward=1, backward=b) for b in (2, 3)
     )
-    try:
-        bubble, length = map(float, answer)
-    except (TypeError, ValueError):
+    given = numbers_of(answer, 2)
+    if given is None:
         return wrong("two numbers are asked for: (bubble, length of the step in units).")
+    bubble, length = given
+    if 1 < bubble <= 100:
+        return wrong(AS_SHARE)
     if bubble < before.bubble * 0.99:
         return wrong(
             "the bubble does not shrink: backward passes get longer, and idle time with them, in "
@@ -301,7 +303,7 @@ QUESTIONS = {
         "Five micro-batches of four, then the memory is full: 3/8 of the time is idle.",
     ),
     "q5": Question(
-        "the knee: when does doubling stop to help?",
+        "the knee: when does doubling stop helping?",
         8,
         "medium",
         _knee,

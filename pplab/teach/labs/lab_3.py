@@ -61,7 +61,7 @@ def _heaviest(answer: Any, lab: Lab) -> Verdict:
     said = "F + B: " + ", ".join(f"{t * 1e3:.1f}" for t in times) + " ms"
     if place == heaviest:
         return right("forward and backward pass together are what a stage spends on it.", said)
-    if place == len(times) - heaviest:
+    if place == heaviest + 1:
         return wrong("count from 0.", measured=said)
     return wrong("another one takes longer, forward and backward together.", measured=said)
 

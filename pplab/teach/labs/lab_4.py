@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 from pplab.advise.check import check
@@ -72,6 +73,7 @@ def _stages(answer: Any, lab: Lab) -> Verdict:
             "without a word.",
             "key-turns-it-on",
         ),
+        Mistake(0, "a model that nobody cuts is one stage: the whole of it."),
         Mistake(RANKS, "those are the processes: each would hold a copy of the whole model."),
         within=1e-6,
     )
@@ -80,11 +82,16 @@ def _stages(answer: Any, lab: Lab) -> Verdict:
 def _silent(answer: Any, lab: Lab) -> Verdict:
     report = check(lab.case("config"), ranks=RANKS, stages=STAGES)
     dead = {finding.key for finding in report.findings if finding.rule in _SILENT}
-    try:
-        mine = {str(key).strip() for key in answer}
-    except TypeError:
+    if isinstance(answer, str) or not isinstance(answer, Iterable):
         return wrong("a collection of keys is asked for, such as {'pipeline.enabled', ...}.")
+    mine = {str(key).strip() for key in answer}
     extra, missing = mine - dead, dead - mine
+    short = sorted(extra & {key.rpartition(".")[2] for key in dead})
+    if short:
+        return wrong(
+            f"{', '.join(short)}: write a key with the section it stands in, such as "
+            "'pipeline.enabled'."
+        )
     if extra:
         return wrong(f"DeepSpeed does read {', '.join(sorted(extra))}.")
     if missing:

@@ -13,7 +13,7 @@ from pplab.runtime import models
 from pplab.runtime.record import Run
 from pplab.runtime.run import run
 from pplab.teach.lab import Lab, Question
-from pplab.teach.labs.judging import near, plan_of
+from pplab.teach.labs.judging import near, numbers_of, plan_of
 from pplab.teach.labs.lab_3 import loads
 from pplab.teach.verdict import Verdict, right, wrong
 
@@ -150,10 +150,12 @@ def _explain(answer: Any, lab: Lab) -> Verdict:
         simulated(maker, bounds)
         for maker, bounds in ((gpipe, UNIFORM), (gpipe, even), (zb_h1, even))
     )
-    try:
-        by_cut, by_order = map(float, answer)
-    except (TypeError, ValueError):
+    given = numbers_of(answer, 2)
+    if given is None:
         return wrong("two numbers of seconds are asked for: (by the cut, by the schedule).")
+    by_cut, by_order = given
+    if by_cut > 10 * old:
+        return wrong("that is longer than the step took: seconds are asked for, not milliseconds.")
     known = f"a step of {old * 1e3:.0f} ms, then {cut * 1e3:.0f}, then {new * 1e3:.0f}"
     excess = max(loads(COSTS, UNIFORM)) - max(loads(COSTS, even))
     if near(by_cut, old - cut, 0.05) and near(by_order, cut - new, 0.08):
