@@ -25,7 +25,8 @@ class Costs:
     weight:    the part of `backward` that W takes when a schedule splits it off (default: half)
     update:    gradient reduction and optimizer step of a rank, once all ranks are done; shape () or
                (ranks,)
-    latency:   from the end of an operation to the moment its message can be used on another rank
+    latency:   from the end of an operation to the moment its message can be used on another rank:
+               one number, or one per cut between two slices, shape (slices - 1,)
     message_bytes, bandwidth: bytes of one activation (or its gradient) and bytes per time unit;
                they add ``message_bytes / bandwidth`` to every message
     overhead:  time a rank loses before each of its operations (launching, bookkeeping)
@@ -36,7 +37,7 @@ class Costs:
     backward: ArrayLike = 2.0
     weight: ArrayLike | None = None
     update: ArrayLike = 0.0
-    latency: float = 0.0
+    latency: ArrayLike = 0.0
     message_bytes: float = 0.0
     bandwidth: float = float("inf")
     overhead: float = 0.0
@@ -74,9 +75,19 @@ class Costs:
         return np.asarray(self.weight, dtype=float)
 
     @property
-    def message(self) -> float:
-        """Time from the end of an operation until another rank can use its result."""
-        return self.latency + self.message_bytes / self.bandwidth
+    def message(self) -> Floats:
+        """Time from the end of an operation until another rank can use its result; shape () or
+        (slices - 1,)."""
+        return np.asarray(self.latency, dtype=float) + self.message_bytes / self.bandwidth
+
+    def messages(self, slices: int) -> Floats:
+        """That time by the cut which a message crosses; shape (slices - 1,)."""
+        message, cuts = self.message, max(0, slices - 1)
+        if message.ndim and message.shape != (cuts,):
+            raise ValueError(
+                f"latency has shape {message.shape}; give one number or {cuts} (one per cut)"
+            )
+        return np.broadcast_to(message, (cuts,))
 
     def table(self, slices: int, micro_batches: int) -> Floats:
         """Durations by [F, B (whole), W][slice][micro-batch]; shape (3, slices, micro_batches).

@@ -165,7 +165,7 @@ def measured_problem(
         profile,
         schedule_of(run.job),
         own,
-        Links(latency=costs.latency),
+        Links(latency=float(np.asarray(costs.latency, dtype=float).mean())),
         bytes_per_parameter=before.bytes_per_parameter if before else 16.0,
         keep_tied=before.keep_tied if before else False,
         overhead=costs.overhead,

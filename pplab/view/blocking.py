@@ -71,6 +71,7 @@ def _meet(
 ) -> tuple[list[int], list[float], list[float]]:
     """Run the programs: how far each gets, and starts and ends of the operations, rank by rank."""
     lasts = _durations(schedule, costs)
+    messages = costs.messages(schedule.layout.slices).tolist()
     heads, clocks = [0] * len(rows), [0.0] * len(rows)
     spans: list[list[tuple[float, float]]] = [[] for _ in rows]
 
@@ -93,7 +94,8 @@ def _meet(
             continue
         other = _other_side(step)
         if _matches(talk(other), step):
-            clocks[rank] = clocks[other] = max(clocks[rank], clocks[other]) + costs.message
+            takes = messages[min(step.message.piece_from, step.message.piece_to)]
+            clocks[rank] = clocks[other] = max(clocks[rank], clocks[other]) + takes
             heads[rank] += 1
             heads[other] += 1
             to_try += [rank, other]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pplab.core.costs import Costs
-from pplab.core.ops import F, U
+from pplab.core.ops import CODE, F, U
 from pplab.core.schedule import Schedule
 from pplab.core.schedules import gpipe, one_f_one_b, pipedream
 
@@ -25,11 +25,12 @@ def costs_for(draw, plan):
         seed = draw(st.integers(0, 2**32))
         return np.random.default_rng(seed).integers(low, high, shape).astype(float)
 
+    cuts = np.array([draw(times) for _ in range(slices - 1)])  # one latency a cut
     return Costs(
         forward=shaped(0, 9),
         backward=shaped(5, 12),
         weight=draw(st.one_of(st.none(), st.just(shaped(0, 5)))),
-        latency=draw(times),
+        latency=draw(times) if draw(st.booleans()) else cuts,
         message_bytes=draw(times),
         bandwidth=draw(st.sampled_from([2.0, float("inf")])),
         overhead=draw(times),
@@ -49,7 +50,7 @@ def at(value, piece, m):
 
 def plain_simulation(plan, costs):
     """{(rank, op): (start, end)}, one operation at a time, from the definition alone."""
-    message = costs.latency + costs.message_bytes / costs.bandwidth
+    size = costs.message_bytes / costs.bandwidth
     spans, ended, clock, place = {}, {}, [None] * plan.stages, [0] * plan.stages
     while any(place[r] < len(plan.ops[r]) for r in range(plan.stages)):
         for rank in range(plan.stages):
@@ -63,7 +64,11 @@ def plain_simulation(plan, costs):
             start = 0.0 if clock[rank] is None else clock[rank] + costs.overhead
             for x in inputs:
                 end, other = ended[x]
-                start = max(start, end + (message if other != rank else 0))
+                if other != rank:
+                    cut = min(piece, x[1])
+                    end += costs.latency[cut] if np.ndim(costs.latency) else costs.latency
+                    end += size
+                start = max(start, end)
             weight = at(costs.backward, piece, op.micro_batch) / 2
             if costs.weight is not None:
                 weight = at(costs.weight, piece, op.micro_batch)
@@ -100,7 +105,9 @@ def test_each_operation_starts_as_early_as_its_predecessors_allow(data, plan):
     graph = plan.graph
     start, end = timeline.start, timeline.end  # same numbering: rank by rank, in order
     own = np.where(graph.before >= 0, end[graph.before] + costs.overhead, 0.0)
-    delay = np.where(graph.remote, costs.message, 0.0)
+    crossed = np.where(graph.kind == CODE["F"], graph.piece - 1, graph.piece)
+    across = [*costs.messages(plan.layout.slices).tolist(), 0.0]  # the last one: none
+    delay = np.where(graph.remote, np.take(across, crossed, mode="clip"), 0.0)
     arrived = np.where(graph.needs >= 0, end[graph.needs] + delay, 0.0)
     assert np.array_equal(start, np.maximum(own, arrived))
 
@@ -203,6 +210,7 @@ def test_the_timeline_carries_its_labels():
         ({"forward": -1}, "forward must be finite and not negative"),
         ({"backward": [1, float("nan")]}, "backward must be finite"),
         ({"latency": float("inf")}, "latency must be finite"),
+        ({"latency": [1, 2, 3]}, r"latency has shape \(3,\); give one number or 1"),
         ({"overhead": -0.1}, "overhead must be"),
         ({"bandwidth": 0}, "bandwidth must be positive"),
         ({"bandwidth": float("nan")}, "bandwidth must be positive"),

@@ -167,10 +167,7 @@ class Pricer:
         problem, schedule = cut.problem, cut.problem.schedule
         share = self.known.split.share if self.known.split else 0.5
         costs = replace(cut.costs, weight=cut.backward * share)
-        if schedule.splits_backward and share != 0.5:
-            timeline = schedule.simulate(costs)  # messages: the mean over the cuts
-        else:
-            timeline = cut.timeline
+        timeline = schedule.simulate(costs)
         many = schedule.micro_batches
         work = float(cut.rank_loads.sum()) * many / problem.ranks
         ends = self.ends(c)

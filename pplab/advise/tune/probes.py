@@ -93,7 +93,7 @@ def overheads(subject: Subject, run: Run) -> Overheads:
         forward=float(np.sum(costs.forward)) / (float(profile.forward.sum()) or 1.0),
         backward=float(np.sum(costs.backward)) / (float(profile.backward.sum()) or 1.0),
         overhead=costs.overhead,
-        latency=costs.latency,
+        latency=float(np.asarray(costs.latency, dtype=float).mean()),
         stretch=stretch(run, costs),
         ends=float(ends.max()),
         working=working / run.job.stages,

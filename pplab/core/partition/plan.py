@@ -116,14 +116,11 @@ class Partition:
 
     @property
     def costs(self) -> Costs:
-        """For ``schedule.simulate``. `Costs` knows one message time: the mean over the cuts between
-        ranks, which is exact when all are alike (``timeline`` has each its own)."""
-        apart = self.problem.rank_of[1:] != self.problem.rank_of[:-1]
-        message = float(self.messages[apart].mean()) if apart.any() else 0.0
+        """For ``schedule.simulate``; latency: shape (slices - 1,)."""
         return Costs(
             forward=self.forward,
             backward=self.backward,
-            latency=message,
+            latency=self.messages,
             overhead=self.problem.overhead,
             unit=self.problem.profile.unit,
         )
@@ -131,7 +128,7 @@ class Partition:
     @cached_property
     def timeline(self) -> Timeline:
         """The simulated step, every cut with its own message time."""
-        return self.problem.stepper.timeline(*self._times, unit=self.problem.profile.unit)
+        return self.problem.schedule.simulate(self.costs)
 
     @property
     def step(self) -> float:

@@ -5,8 +5,8 @@ same for all of them, so the waves of ``core.graph`` are walked once, with one c
 
     start = max(end of the previous operation + overhead, end of the producer + message time)
 
-This is ``core.simulate`` with a message time of its own at every cut; where all messages cost the
-same both give the same numbers to the last bit (tested).
+This is ``core.simulate`` for many costs at once; both give the same numbers to the last bit
+(tested).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pplab.core.ops import CODE
-from pplab.core.timeline import Timeline
 
 if TYPE_CHECKING:
     from pplab.core.schedule import Schedule
@@ -69,30 +68,6 @@ class Stepper:
             _, end = self._times(forward[:, part], backward[:, part], messages[:, part], w)
             found.append(end[:-1].max(axis=0, initial=0.0))
         return np.concatenate(found) if found else np.empty(0)
-
-    def timeline(
-        self, forward: Floats, backward: Floats, messages: Floats, *, unit: str = "s"
-    ) -> Timeline:
-        """The timeline of one candidate; arrays as in ``steps``, without the last axis."""
-        f, b, m = (np.asarray(x, dtype=float)[:, None] for x in (forward, backward, messages))
-        start, end = self._times(f, b, m, b / 2)
-        graph = self.schedule.graph
-        back = graph.place
-        return Timeline.of(
-            {
-                "rank": graph.rank,
-                "kind": graph.kind,
-                "micro_batch": graph.micro_batch,
-                "chunk": graph.chunk,
-                "start": start[back, 0],
-                "end": end[back, 0],
-            },
-            layout=self.schedule.layout,
-            in_order=True,
-            source="simulated",
-            schedule=self.schedule.name,
-            unit=unit,
-        )
 
     def _times(
         self, forward: Floats, backward: Floats, messages: Floats, weight: Floats
