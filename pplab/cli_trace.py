@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pplab.traces import TraceError, load, logs, read_log, recognise, write
 from pplab.traces.imported import Imported
+from pplab.traces.names import from_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--name",
         action="append",
         metavar="REGEX=KIND",
-        help="how ranges are called, e.g. --name 'fwd (?P<micro_batch>\\d+)=F' (repeat it)",
+        help="how ranges are called, e.g. --name 'fwd (\\d+)=F' --name 'bwd (\\d+)=B'",
     )
     parser.add_argument("--stages", type=int, help="ranks of one pipeline, if the files do not say")
     parser.add_argument("--no-align", action="store_true", help="leave the ranks' clocks alone")
@@ -40,7 +41,7 @@ def run_arguments(arguments: argparse.Namespace) -> int:
     try:
         if _is_log(arguments.files):
             return _log(arguments)
-        names = _names(arguments.name)
+        names = from_options(arguments.name)
         align = False if arguments.no_align else "auto"
         found = load(arguments.files, names=names, stages=arguments.stages, align=align)
         print(_wrapped(str(found)))
@@ -65,18 +66,6 @@ def _log(arguments: argparse.Namespace) -> int:
     if arguments.out:
         raise TraceError("a log has no spans to write; pplab.traces.read_log gives its numbers")
     return 0
-
-
-def _names(given: list[str] | None) -> dict[str, str] | None:
-    if not given:
-        return None
-    names = {}
-    for text in given:
-        pattern, equals, kind = text.rpartition("=")
-        if not equals or not pattern:
-            raise TraceError(f"--name {text!r}: write REGEX=KIND, such as 'forward=F'")
-        names[pattern] = kind
-    return names
 
 
 def _write(found: Imported, path: Path) -> None:

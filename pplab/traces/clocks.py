@@ -170,5 +170,8 @@ def _told(a: int, b: int, bounds: Bounds, correction: int, error: int | None) ->
         return text + ", the least that puts this right: nothing says how much is still wrong"
     text += f", and may still be {duration(error / 1e9, 's')} off"
     if sum(gap or 0 for gap in bounds) < -TOLERANCE and None not in bounds:
-        text += " (no fixed shift puts every message right: did a clock drift?)"
+        text += (
+            " (no fixed shift puts every message right: did a clock drift, or are these no "
+            "neighbours in a pipeline? stages=... or --stages says how many form one)"
+        )
     return text

@@ -1,21 +1,11 @@
 """Logs of Megatron-LM and DeepSpeed: iteration times, losses, memory of every stage.
 
 A log holds no spans, and none are made up from it: what comes out is a table, not a timeline.
-Known lines (the wording of their sources):
-
-- Megatron-LM and Megatron-DeepSpeed, training.py: `` iteration 5/ 100 | elapsed time per iteration
-  (ms): 137805.9 | lm loss: ... |``, fields between bars;
-- DeepSpeed, runtime/pipe/engine.py: ``steps: 5 loss: 2.3017 iter time (s): 0.512 samples/sec:
-  124.9``; utils/timer.py: ``epoch=0/micro_step=8/global_step=2, RunningAvgSamplesPerSec=...``;
-  runtime/pipe/module.py: ``stage=0 layers=7`` and ``Using topology: {ProcessCoord(pipe=0, ...``;
-- ``report_memory``: ``[Rank 5] (after 1 iterations) memory (MB) | allocated: ... | max allocated:
-  ... |``, in units of 2^20 bytes;
-- `` > number of parameters on (tensor, pipeline) model parallel rank (2, 12): 805560320``.
+``log_lines`` says which lines are known.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,39 +16,11 @@ from numpy.typing import NDArray
 from pplab.core.words import duration
 from pplab.traces.files import TraceError
 from pplab.traces.imported import Imported, Options, Sample
+from pplab.traces.log_lines import KNOWN, SIGNS, take
 
 FORMAT = "log of Megatron-LM or DeepSpeed"
-MiB = 2**20
-
-_ITERATION = re.compile(r"iteration\s+(\d+)/\s*(\d+) \|(.*)")
-_PIPE = re.compile(r"steps: (\d+) loss: (\S+) .*?iter time \(s\): ([\d.]+) samples/sec: ([\d.]+)")
-_SPEED = re.compile(
-    r"micro_step=(\d+)/global_step=(\d+), RunningAvgSamplesPerSec=([\d.]+), "
-    r"CurrSamplesPerSec=([\d.]+)"
-)
-_MEMORY = re.compile(
-    r"\[Rank (\d+)\] \(after (\d+) iterations\) memory \(MB\) \| allocated: ([\d.]+) \| "
-    r"max allocated: ([\d.]+) \| reserved: ([\d.]+) \| max reserved: ([\d.]+)"
-)
-_STAGE = re.compile(r"stage=(\d+) layers=(\d+)")
-_COORD = re.compile(r"ProcessCoord\(([^)]*)\): (\d+)")
-_PARAMETERS = re.compile(
-    r"number of parameters on \(tensor, pipeline\) model parallel rank \((\d+), (\d+)\): (\d+)"
-)
-_SIGNS = (_ITERATION, _PIPE, _SPEED, _MEMORY, _STAGE, _COORD, _PARAMETERS)
-
-#: Field of an iteration line -> our name; the rest keeps its own name.
-_FIELDS = {
-    "elapsed time per iteration (ms)": "seconds",
-    "lm loss": "loss",
-    "lm-loss": "loss",
-    "grad norm": "grad_norm",
-    "learning rate": "learning_rate",
-    "global batch size": "global_batch_size",
-    "throughput per GPU (TFLOP/s/GPU)": "tflops",
-    "TFLOPs": "tflops",
-    "samples per second": "samples_per_second",
-}
+#: From how many times the quickest rank's forward passes on those of the slowest are told.
+UNEVEN = 1.1
 
 
 @dataclass(frozen=True)
@@ -69,7 +31,8 @@ class LogRecord:
     ... as far as logged; memory: a dictionary per report: rank, iteration, allocated,
     max_allocated, reserved, max_reserved (bytes); layers: number of layers by stage; parameters:
     by (stage, tensor rank); place: {"pipe", "data", "model"} of each rank, when the topology was
-    logged.
+    logged; timers: (least, most) seconds of all ranks by Megatron's name, as logged last; peak:
+    most bytes that rank 0 says it had allocated, where no memory was reported by rank.
     """
 
     path: Path
@@ -78,6 +41,8 @@ class LogRecord:
     layers: dict[int, int] = field(default_factory=dict)
     parameters: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
     place: dict[int, dict[str, int]] = field(default_factory=dict, repr=False)
+    timers: dict[str, tuple[float, float]] = field(default_factory=dict, repr=False)
+    peak: float = 0.0
     lines: int = 0
 
     @property
@@ -112,7 +77,7 @@ class LogRecord:
                 stages.setdefault(stage, []).append(row)
         names = ("allocated", "max_allocated", "reserved", "max_reserved")
         return {
-            stage: {name: float(np.mean([row[name] for row in rows])) for name in names}
+            stage: {n: float(np.mean([row.get(n, np.nan) for row in rows])) for n in names}
             for stage, rows in sorted(stages.items())
         }
 
@@ -123,7 +88,9 @@ class LogRecord:
             parts.append(f"{self.stages} stages{ranks}")
         if self.iterations:
             first, last = self.iterations[0], self.iterations[-1]
-            text = f"iterations {first['iteration']:.0f} to {last['iteration']:.0f}"
+            text = f"iteration {first['iteration']:.0f}"
+            if len(self.iterations) > 1:
+                text = f"iterations {first['iteration']:.0f} to {last['iteration']:.0f}"
             if not np.isnan(self.step_time):
                 text += f", typical {duration(self.step_time, 's')}"
             if "loss" in first and "loss" in last:
@@ -138,8 +105,16 @@ class LogRecord:
                 f"{least} ({memory[least] / 1e9:.1f} GB)"
             )
         elif self.memory:
-            most_bytes = max(row["max_allocated"] for row in self.memory)
+            most_bytes = max(row["max_allocated"] for row in self.memory if "max_allocated" in row)
             parts.append(f"at most {most_bytes / 1e9:.1f} GB on a rank")
+        elif self.peak:
+            parts.append(f"at most {self.peak / 1e9:.1f} GB on rank 0")
+        quick, slow = self.timers.get("forward-compute", (0.0, 0.0))
+        if slow > UNEVEN * quick > 0:
+            parts.append(
+                f"the forward passes of an iteration take {duration(quick, 's')} on the quickest "
+                f"rank and {duration(slow, 's')} on the slowest"
+            )
         return "; ".join(parts)
 
 
@@ -147,64 +122,20 @@ def read_log(path: str | Path) -> LogRecord:
     """What a log says; raises TraceError when no line of it is known, OSError as ``open`` does."""
     path = Path(path)
     record: dict[str, Any] = {
-        "iterations": [], "memory": [], "layers": {}, "parameters": {}, "place": {},
+        "iterations": [], "memory": [], "layers": {}, "parameters": {}, "place": {}, "timers": {},
+        "peak": 0.0,
     }  # fmt: skip
     lines = 0
     with Sample.of(path).open() as file:
         for raw in file:
             lines += 1
-            _take(raw.decode("utf-8", errors="replace"), record)
+            for line in raw.decode("utf-8", errors="replace").split("\r"):  # progress bars
+                take(line, record)
     if not any(record.values()):
-        raise TraceError(f"{path}: none of its {lines:,} lines is one that pplab knows")
+        raise TraceError(
+            f"{path}: none of its {lines:,} lines is one that pplab knows, and it knows {KNOWN}"
+        )
     return LogRecord(path, lines=lines, **record)
-
-
-def _take(line: str, record: dict[str, Any]) -> None:
-    iterations = record["iterations"]
-    if match := _ITERATION.search(line):
-        iterations.append({"iteration": int(match[1]), **_fields(match[3])})
-    elif match := _PIPE.search(line):
-        step, loss, seconds, speed = match.groups()
-        iterations.append({"iteration": int(step), "seconds": float(seconds),
-                           "samples_per_second": float(speed), **_float("loss", loss)})  # fmt: skip
-    elif match := _SPEED.search(line):
-        micro, step, _, now = match.groups()
-        row = {"iteration": int(step), "micro_step": int(micro), "samples_per_second": float(now)}
-        if iterations and iterations[-1]["iteration"] == row["iteration"]:
-            iterations[-1].update(row)
-        else:
-            iterations.append(row)
-    elif match := _MEMORY.search(line):
-        names = ("allocated", "max_allocated", "reserved", "max_reserved")
-        sizes = {n: float(text) * MiB for n, text in zip(names, match.groups()[2:], strict=True)}
-        record["memory"].append({"rank": int(match[1]), "iteration": int(match[2]), **sizes})
-    elif match := _STAGE.search(line):
-        record["layers"][int(match[1])] = int(match[2])
-    elif match := _PARAMETERS.search(line):
-        record["parameters"][int(match[2]), int(match[1])] = int(match[3])
-    elif "ProcessCoord(" in line:
-        for match in _COORD.finditer(line):
-            axes = (item.split("=") for item in match[1].split(","))
-            record["place"][int(match[2])] = {name.strip(): int(at) for name, at in axes}
-
-
-def _fields(text: str) -> dict[str, float]:
-    row: dict[str, float] = {}
-    for part in text.split("|"):
-        name, colon, value = part.rpartition(":")
-        if colon:
-            name = name.strip()
-            row |= _float(_FIELDS.get(name, name), value.strip())
-    if "elapsed time per iteration (ms)" in text and "seconds" in row:
-        row["seconds"] /= 1e3
-    return row
-
-
-def _float(name: str, text: str) -> dict[str, float]:
-    try:
-        return {name: float(text)}
-    except ValueError:
-        return {}
 
 
 def recognises(sample: Sample) -> bool:
@@ -216,12 +147,12 @@ def recognises(sample: Sample) -> bool:
             text = file.read(4 << 20).decode("utf-8", errors="replace")
         except (OSError, EOFError):
             text = sample.text
-    return any(sign.search(text) for sign in _SIGNS)
+    return any(sign.search(text) for sign in SIGNS)
 
 
 def read_files(paths: list[Path], options: Options) -> Imported:
     """Refused: a log has no spans."""
     raise TraceError(
-        f"{paths[0].name} is a {FORMAT}: it has no spans to make a timeline of. "
-        "pplab.traces.read_log reads its iteration times, losses and memory"
+        f"{paths[0].name} is a {FORMAT}: it has no spans to make a timeline of. `pplab trace "
+        f"{paths[0].name}`, or pplab.traces.read_log, tells its iteration times, losses and memory"
     )

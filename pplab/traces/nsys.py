@@ -9,9 +9,7 @@ up first. What is used:
   into ``StringIds`` (registered strings), globalTid;
 - ``globalTid``: hardware, VM, process id (bits 24 to 47), thread id (bits 0 to 23) in one number;
 - ``CUPTI_ACTIVITY_KIND_KERNEL`` with ``CUPTI_ACTIVITY_KIND_RUNTIME``: a kernel belongs to the range
-  in which the CPU launched it (correlationId). Where ranges have kernels, the time of a range is
-  that of its kernels on the stream that worked most, from the first to the last: the CPU only
-  queues them. Kernels of NCCL wait for other ranks and are left out.
+  in which its process launched it (correlationId), and gives it its time; see ``gpu``.
 - ``TARGET_INFO_SYSTEM_ENV``: the host's name; ``TARGET_INFO_SESSION_START_TIME``: ``utcEpochNs``,
   which lays several files over each other.
 """
@@ -20,18 +18,18 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from pplab.traces import gpu
 from pplab.traces.files import TraceError
 from pplab.traces.imported import Imported, Options, Sample
-from pplab.traces.names import conventions, is_optimizer, step_number
+from pplab.traces.names import computes, conventions, is_optimizer, step_number
 from pplab.traces.ranks import assemble
-from pplab.traces.rows import Range, RankTrace, rank_in_name
+from pplab.traces.rows import Range, RankTrace, rank_in_text
 
 FORMAT = "SQLite export of Nsight Systems"
 RANGES, MARKS, DOMAINS = (59, 60, 70, 71), (34,), (75,)
@@ -116,7 +114,7 @@ def _read(data: _Database, options: Options) -> list[RankTrace]:
     strings = dict(data.rows("StringIds", "id", "value"))
     parsers = [convention.parse for convention in conventions(options.names)]
     traces: dict[int, RankTrace] = {}
-    threads: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
+    found: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
     open_ranges: Counter[int] = Counter()
     wanted: dict[str, bool] = {}
     host = _host(data)
@@ -144,12 +142,12 @@ def _read(data: _Database, options: Options) -> list[RankTrace]:
         if name not in wanted:
             wanted[name] = is_optimizer(name) or any(parse(name) for parse in parsers)
         if wanted[name]:
-            threads[thread].append((name, start, end))
+            found[process].append((name, start, end))
         elif number is not None:
             trace.steps.append((number, start, end))
         else:
             trace.others[name] += 1
-    _on_gpu(data, threads, traces, strings)
+    _on_gpu(data, found, traces, strings, lambda name: computes(name, parsers))
     for process, count in open_ranges.items():
         traces[process].notes.append(
             f"{traces[process].label}: {count} ranges were still open when recording ended"
@@ -186,7 +184,8 @@ def _numbered(data: _Database, traces: list[RankTrace]) -> list[RankTrace]:
             process = int(trace.label.rpartition(" ")[2])
             trace.rank = ranks.get(process)
             if trace.rank is None:
-                trace.rank = rank_in_name(data.path) if len(useful) == 1 else place
+                trace.guessed = len(useful) == 1
+                trace.rank = rank_in_text(data.path.name) if trace.guessed else place
         if zero:
             shift = int(zero)
             trace.ranges = [
@@ -198,68 +197,53 @@ def _numbered(data: _Database, traces: list[RankTrace]) -> list[RankTrace]:
 
 # -- the GPU --------------------------------------------------------------------------------------
 
+#: Kernels, and graphs of kernels that were recorded as a whole (--cuda-graph-trace=graph).
+_WORK = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
+
 
 def _on_gpu(
     data: _Database,
-    threads: dict[int, list[tuple[str, int, int]]],
+    found: dict[int, list[tuple[str, int, int]]],
     traces: dict[int, RankTrace],
     strings: dict[int, str],
+    passes: Callable[[str], bool],
 ) -> None:
-    """Fill in the ranges, with the times of their kernels where they have any."""
-    launches = _launches(data, set(threads), strings)
-    for thread, ranges in threads.items():
-        trace = traces[_process(thread)]
-        mine = launches.get(thread, [])
-        starts = [launch[0] for launch in mine]
-        streams: Counter[Any] = Counter()
-        for _, begin, end, stream in mine:
-            streams[stream] += end - begin
-        main = streams.most_common(1)[0][0] if streams else None
+    """Fill in the ranges of every process, with the times of their kernels where they have any."""
+    kernels = _kernels(data, set(found), strings)
+    for process, ranges in found.items():
+        trace = traces[process]
+        times = kernels[process].times([(start, end) for _, start, end in ranges])
         without = 0
-        for name, start, end in ranges:
-            inside = mine[bisect_left(starts, start) : bisect_right(starts, end)]
-            kernels = [(b, e) for _, b, e, stream in inside if stream == main]
-            if kernels:
-                first, last = min(b for b, _ in kernels), max(e for _, e in kernels)
-                trace.ranges.append(Range(name, first, last, start))
-            else:
-                without += bool(mine)
-                trace.ranges.append(Range(name, start, end, start))
-        if without:
-            trace.notes.append(
-                f"{trace.label}: {without} of {len(ranges)} ranges launched no kernel and keep "
-                "the times of the CPU"
-            )
-    for trace in traces.values():
+        for (name, start, end), on_gpu in zip(ranges, times, strict=True):
+            without += on_gpu is None and passes(name)
+            trace.ranges.append(Range(name, *(on_gpu or (start, end)), start))
+        if without and any(times):
+            trace.notes.append(gpu.note(trace.label, without, len(ranges)))
         trace.ranges.sort(key=lambda r: r.at)
 
 
-def _launches(
-    data: _Database, threads: set[int], strings: dict[int, str]
-) -> dict[int, list[tuple[int, int, int, Any]]]:
-    """By thread: (launched at, first and last moment, stream) of every kernel but NCCL's."""
-    kernels: dict[tuple[int, int], tuple[int, int, Any]] = {}
-    for start, end, correlation, process, device, context, stream, name in data.rows(
-        "CUPTI_ACTIVITY_KIND_KERNEL", "start", "end", "correlationId", "globalPid", "deviceId",
-        "contextId", "streamId", "shortName",
-    ):  # fmt: skip
-        if not all(isinstance(value, int) for value in (start, end, correlation)):
-            continue
-        if "nccl" in str(strings.get(name, "")).lower():
-            continue
-        key = (_process(process) if isinstance(process, int) else -1, correlation)
-        kernels[key] = (start, end, (device, context, stream))
-    found: dict[int, list[tuple[int, int, int, Any]]] = defaultdict(list)
-    if not kernels:
-        return found
+def _kernels(
+    data: _Database, processes: set[int], strings: dict[int, str]
+) -> dict[int, gpu.Kernels]:
+    """The kernels of every process, with the calls that launched them."""
+    found = {process: gpu.Kernels() for process in processes}
+    for table in _WORK:
+        for start, end, correlation, process, device, context, stream, name in data.rows(
+            table, "start", "end", "correlationId", "globalPid", "deviceId", "contextId",
+            "streamId", "shortName",
+        ):  # fmt: skip
+            if all(isinstance(value, int) for value in (start, end, correlation)):
+                # (old exports do not say whose kernel it is)
+                mine = {_process(process)} if isinstance(process, int) else processes
+                for owner in mine & processes:
+                    called = str(strings.get(name, ""))
+                    where = device, context, stream
+                    found[owner].kernel(correlation, start, end, where, called)
     for start, correlation, thread in data.rows(
         "CUPTI_ACTIVITY_KIND_RUNTIME", "start", "correlationId", "globalTid"
     ):
-        if thread not in threads or not isinstance(start, int):
-            continue
-        kernel = kernels.get((_process(thread), correlation)) or kernels.get((-1, correlation))
-        if kernel:
-            found[thread].append((start, *kernel))
-    for mine in found.values():
-        mine.sort()
+        if all(isinstance(value, int) for value in (start, correlation, thread)):
+            kernels = found.get(_process(thread))
+            if kernels is not None:
+                kernels.launch(correlation, start)
     return found

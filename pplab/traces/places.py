@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pplab.core.layout import Layout
+from pplab.traces.chains import Passes, arrangement, passes, upwards
 from pplab.traces.files import TraceError
 from pplab.traces.imported import Options
-from pplab.traces.names import Named
+from pplab.traces.named import Named
 
 if TYPE_CHECKING:
-    from pplab.traces.rows import RankTrace
+    from pplab.traces.rows import RankTrace, Row
 
 
 #: More stages, chunks or ranks than this are a mistake in the file.
@@ -49,12 +50,17 @@ class Places:
         return tuple(rank for rank in range(self.layout.stages) if rank not in there)
 
 
-def places(traces: list[RankTrace], named: list[set[Named]], options: Options) -> Places:
-    """Places from what pplab noted, else from the stages that ranges name, else by rank.
+def places(
+    traces: list[RankTrace], rows: list[list[Row]], options: Options, *, within: bool = False
+) -> Places:
+    """Places from what pplab noted, else from the stages that ranges name, else from the groups
+    of ranks that the files list, else by rank.
 
-    named: the operations of each trace.
+    rows: the operations of each trace; within: they may hold waits, so that the times at which
+    they begin say nothing.
     """
     _no_rank_twice(traces)
+    named = [{row.named for row in mine} for mine in rows]
     most = max((n or 0 for mine in named for op in mine for n in (op.stage, op.chunk)), default=0)
     world = max((max(t.world or 0, t.rank or 0) for t in traces), default=0)
     if max(most, world) > MOST:
@@ -68,7 +74,12 @@ def places(traces: list[RankTrace], named: list[set[Named]], options: Options) -
         found = _named(traces, slices, options)
     else:
         chunks = 1 + max((op.chunk or 0 for mine in named for op in mine), default=0)
-        found = _by_rank(traces, chunks, options)
+        order = [passes(mine) for mine in rows]
+        if options.stages is None and all(trace.pipeline for trace in traces):
+            found = _grouped(traces, chunks)
+        else:
+            found = _by_rank(traces, chunks, options, None if within else order)
+        found = _placed(found, order)
     if found.missing:
         ranks = ", ".join(map(str, found.missing))
         many = len(found.missing) > 1
@@ -80,6 +91,10 @@ def places(traces: list[RankTrace], named: list[set[Named]], options: Options) -
 
 
 def _no_rank_twice(traces: list[RankTrace]) -> None:
+    guesses = [trace.rank for trace in traces if trace.guessed]
+    if len(set(guesses)) < len(guesses):  # names of nodes, say, and not of ranks
+        for trace in traces:
+            trace.rank = None if trace.guessed else trace.rank
     seen: dict[tuple[int | None, str], str] = {}
     for trace in traces:
         if trace.rank is None:
@@ -110,18 +125,22 @@ def _named(traces: list[RankTrace], slices: list[list[int]], options: Options) -
     stages = options.stages or -(-total // chunks)
     world = max((t.world or 0 for t in traces), default=0)
     alone = len({tuple(mine) for mine in slices}) == len(slices)
-    if options.stages is None and alone and world > stages:
-        stages = world  # the files of the last stages are the missing ones
+    groups = list(dict.fromkeys(trace.pipeline for trace in traces))
+    if options.stages is None and all(groups):
+        stages = max(stages, *map(len, groups))
+    elif alone and _same(traces, slices) and options.stages is None:
+        stages = max(stages, world)  # the files of the last stages are the missing ones
     replicas: dict[int, int] = {}
     place = []
-    for mine in slices:
+    for trace, mine in zip(traces, slices, strict=True):
         rank = mine[0]
         if rank >= stages:
             raise TraceError(
                 f"a rank runs stages {mine}, which do not fit a pipeline of {stages} ranks with "
                 f"{chunks} stages each"
             )
-        place.append((replicas.get(rank, 0), rank))
+        replica = groups.index(trace.pipeline) if all(groups) else replicas.get(rank, 0)
+        place.append((replica, rank))
         replicas[rank] = replicas.get(rank, 0) + 1
     for placement in ("loop", "v"):
         if placement == "v" and chunks != 2:
@@ -140,8 +159,39 @@ def _named(traces: list[RankTrace], slices: list[list[int]], options: Options) -
     return Places(Layout(stages, chunks), place, slices, notes)
 
 
-def _by_rank(traces: list[RankTrace], chunks: int, options: Options) -> Places:
-    """Ranks in order are stages in order; with `stages` given, all replicas of one first."""
+def _same(traces: list[RankTrace], slices: list[list[int]]) -> bool:
+    """Whether stage i is on rank i: elsewhere other ranks of the job are replicas of these."""
+    return all(t.rank in (None, mine[0]) for t, mine in zip(traces, slices, strict=True))
+
+
+def _grouped(traces: list[RankTrace], chunks: int) -> Places:
+    """A pipeline for every group of ranks that is one; its ranks are in the order of its stages."""
+    groups = list(dict.fromkeys(trace.pipeline for trace in traces))
+    if len({len(group) for group in groups}) > 1:
+        raise TraceError(
+            f"{traces[0].label}: the files list pipelines of different lengths "
+            f"({', '.join(str(len(group)) for group in groups)} ranks): read those of one job"
+        )
+    place = [(groups.index(t.pipeline), t.pipeline.index(t.rank or 0)) for t in traces]
+    return Places(Layout(len(groups[0]), chunks), place)
+
+
+def _placed(found: Places, order: list[Passes]) -> Places:
+    """The same as a V, where the second chunks run from the last rank up to the first."""
+    if found.layout.chunks != 2 or found.layout.stages < 2:
+        return found
+    at = {place: number for number, place in enumerate(found.place)}
+    pairs = [(n, at[r, rank + 1]) for (r, rank), n in at.items() if (r, rank + 1) in at]
+    if not pairs or not all(upwards(order[a], order[b]) for a, b in pairs):
+        return found
+    return replace(found, layout=Layout(found.layout.stages, 2, "v"))
+
+
+def _by_rank(
+    traces: list[RankTrace], chunks: int, options: Options, order: list[Passes] | None
+) -> Places:
+    """Ranks in order are stages in order; with `stages` given, all replicas of one first. Without,
+    and with the files of all ranks, `order` may show that ranks are replicas of each other."""
     notes: list[str] = []
     numbers = [trace.rank for trace in traces]
     if any(number is None for number in numbers):
@@ -150,18 +200,25 @@ def _by_rank(traces: list[RankTrace], chunks: int, options: Options) -> Places:
         numbers = list(range(len(traces)))
     ranks = [int(number or 0) for number in numbers]
     world = max([*(t.world or 0 for t in traces), max(ranks) + 1])
-    if options.stages:
-        if world % options.stages:
+    stages, consecutive = options.stages, False
+    if stages is None and order is not None and sorted(ranks) == list(range(world)):
+        stages, consecutive = arrangement([order[ranks.index(rank)] for rank in range(world)])
+        if stages < world:
+            notes.append(_arranged(world, stages, consecutive))
+    if stages:
+        if world % stages:
             raise TraceError(
-                f"{world} ranks cannot form pipelines of {options.stages} stages: "
-                f"{world} is no multiple of {options.stages}"
+                f"{world} ranks cannot form pipelines of {stages} stages: "
+                f"{world} is no multiple of {stages}"
             )
-        each = world // options.stages
+        each = world // stages
         place = [(rank % each, rank // each) for rank in ranks]
-        return Places(Layout(options.stages, chunks), place, notes=notes)
+        if consecutive:
+            place = [divmod(rank, stages) for rank in ranks]
+        return Places(Layout(stages, chunks), place, notes=notes)
     if 2 * len(traces) >= world:
         return Places(Layout(world, chunks), [(0, rank) for rank in ranks], notes=notes)
-    order = sorted(ranks)
+    row = sorted(ranks)
     if len(traces) > 1:
         notes.append(
             f"{len(traces)} of the {world} ranks of the job are here, taken as consecutive stages "
@@ -169,5 +226,22 @@ def _by_rank(traces: list[RankTrace], chunks: int, options: Options) -> Places:
         )
     else:
         notes.append(f"this is rank {ranks[0]} of {world}: the others are not here")
-    place = [(0, order.index(rank)) for rank in ranks]
+    place = [(0, row.index(rank)) for rank in ranks]
     return Places(Layout(len(traces), chunks), place, notes=notes, assumed=len(traces) > 1)
+
+
+def _arranged(world: int, stages: int, consecutive: bool) -> str:
+    each = world // stages
+    if stages == 1:
+        text = f"no rank hands work on to another: the {world} ranks are taken as replicas"
+    else:
+        a, b = (0, stages) if consecutive else (0, 1)
+        text = (
+            f"ranks {a} and {b} run the same micro-batches at the same time: the {world} ranks are "
+            f"taken as {each} replicas (or tensor-parallel partners) of pipelines of {stages} "
+            f"stages, {'one after the other' if consecutive else f'rank 0, {each}, ... for one'}"
+        )
+    return text + (
+        "; say stages=... (--stages) if that is wrong, as it may be where only the CPU was "
+        "recorded, which queues the work"
+    )

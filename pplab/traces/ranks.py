@@ -17,12 +17,15 @@ import numpy as np
 from pplab.core.ops import CODE, WHOLE_STEP
 from pplab.core.timeline import Timeline
 from pplab.traces.clocks import align
+from pplab.traces.doubts import doubts, refusal
 from pplab.traces.files import TraceError
+from pplab.traces.frameworks import FUNCTIONS
 from pplab.traces.imported import Imported, Options
-from pplab.traces.names import Convention, Named, conventions, is_optimizer, is_phase
+from pplab.traces.named import Convention, Named
+from pplab.traces.names import conventions, is_optimizer
 from pplab.traces.places import places
-from pplab.traces.rows import RankTrace, Row
-from pplab.traces.steps import in_steps, numbered
+from pplab.traces.rows import RankTrace, Row, whole
+from pplab.traces.steps import cleared, in_steps, numbered
 from pplab.traces.waits import received, sent
 
 
@@ -34,13 +37,25 @@ def assemble(
     notes = [note for trace in traces for note in trace.notes]
     everyone: list[list[Row]] = []
     for trace in traces:
-        rows = _outermost(_rows(trace, convention))
+        everyone.append(_outermost(_rows(trace, convention)))
+    unsure = doubts(traces, everyone)
+    pieces = 1 + max((row.named.part for rows in everyone for row in rows), default=0)
+    if pieces > 1:
+        notes.append(f"each micro-batch is cut into {pieces} sequences, counted as micro-batches")
+    for number, trace in enumerate(traces):
+        rows = [whole(row, pieces) for row in everyone[number]]
         if convention.within:
             rows = sent(received(rows, trace), trace)
         rows, said = in_steps(rows, trace)
-        everyone.append(numbered(rows))
+        everyone[number] = cleared(numbered(rows))
         notes += said
-    where = places(traces, [{row.named for row in rows} for rows in everyone], options)
+    if convention.title == FUNCTIONS:
+        unsure.append(
+            "no ranges name the passes: they are told from the functions that the profiler "
+            "recorded (with_stack=True), which slows Python down"
+        )
+    loose = convention.within and not any(trace.receipts for trace in traces)
+    where = places(traces, everyone, options, within=loose)
     notes += where.notes
     if any(row.named.double for rows in everyone for row in rows):
         notes.append(
@@ -52,7 +67,6 @@ def assemble(
          for r in rows]
         for i, rows in enumerate(everyone)
     ]  # fmt: skip
-    loose = convention.within and not any(trace.receipts for trace in traces)
     clocks = align(
         traces,
         where.place,
@@ -62,7 +76,7 @@ def assemble(
         sent_within=convention.within,
         assumed=where.assumed,
     )
-    notes += clocks.notes
+    notes += [*clocks.notes, *unsure]
     columns: dict[str, Any] = defaultdict(list)
     origin = min((row.start for rows in everyone for row in rows), default=0)
     for i, rows in enumerate(everyone):
@@ -114,45 +128,20 @@ def _as_recorded(columns: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def _convention(traces: list[RankTrace], options: Options, title: str) -> Convention:
-    """The convention that names the most forward and backward passes."""
+    """The convention that names the most forward and backward passes; of equals, one of ranges,
+    and the one that names most."""
     counts = Counter(r.name for trace in traces for r in trace.ranges)
-    best, most = None, 0
+    best, most = None, (0, False, 0)
     for convention in conventions(options.names):
-        found = 0
-        for name, count in counts.items():
-            found += count * any(part.kind in "FB" for part in convention.parse(name))
-        if found > most:
-            best, most = convention, found
+        found = [(part.kind in "FB", n) for name, n in counts.items()
+                 for part in convention.parse(name)]  # fmt: skip
+        ranges = convention.title != FUNCTIONS
+        score = sum(n for is_pass, n in found if is_pass), ranges, sum(n for _, n in found)
+        if score[0] and score > most:
+            best, most = convention, score
     if best is None:
-        raise TraceError(_refusal(traces, options, title))
+        raise TraceError(refusal(traces, options, title))
     return best
-
-
-def _refusal(traces: list[RankTrace], options: Options, title: str) -> str:
-    """What was found instead of a pipeline, and what to do."""
-    others: Counter[str] = Counter()
-    for trace in traces:
-        others += trace.others
-        others.update(r.name for r in trace.ranges)
-    who = f"{traces[0].label}" if len(traces) == 1 else f"{len(traces)} ranks"
-    text = f"no pipeline in this trace ({title}, {who}): "
-    phases = [name for name in others if is_phase(name)]
-    if phases:
-        text += (
-            "Megatron-LM's own ranges name only the phases of a step (warmup, steady, cooldown), "
-            "not the passes of single micro-batches. "
-        )
-    shown = ", ".join(f"{name!r} ({count})" for name, count in others.most_common(6))
-    if others:
-        text += f"of its {others.total()} named ranges none is a forward or backward pass of a "
-        text += "micro-batch" + (" by the names given" if options.names is not None else "")
-        text += f"; most frequent: {shown}. "
-    else:
-        text += "it has no named ranges at all. "
-    return text + (
-        "Put torch.profiler.record_function or NVTX ranges around the passes, or say which names "
-        'mean what: names={r"fwd (?P<micro_batch>\\d+)": "F", ...}'
-    )
 
 
 def _rows(trace: RankTrace, convention: Convention) -> list[Row]:

@@ -15,6 +15,8 @@ from types import ModuleType
 from pplab.core.timeline import Timeline
 from pplab.traces.files import TraceError
 from pplab.traces.imported import Imported, Names, Options, Sample, TraceWarning
+from pplab.traces.log_lines import KNOWN
+from pplab.traces.rows import natural
 
 #: Modules of the formats, asked in this order; the ones that are surest come first.
 FORMATS = (
@@ -25,6 +27,8 @@ FORMATS = (
     "pplab.traces.kineto",
     "pplab.traces.logs",
 )
+#: Byte order marks of UTF-16.
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 Paths = str | Path | Iterable[str | Path]
 
 
@@ -42,11 +46,13 @@ def read(
     (Chrome/Kineto JSON, gzipped or not), the SQLite export of Nsight Systems, the traces of
     ByteDance's StragglerAnalysis.
     names: how ranges are called when pplab does not know the names: regular expression -> letter
-    (F, B, W, U, S, R, G, L; see ``pplab.core.ops``), e.g. ``{r"fwd_(?P<micro_batch>\\d+)": "F"}``.
-    Groups micro_batch, chunk and stage are optional: without a number, micro-batches are counted
-    in the order in which they run.
-    stages: ranks of one pipeline, when the files do not say; the ranks are then numbered as
-    DeepSpeed and Megatron number them (all replicas of stage 0 first).
+    (F, B, W, U, S, R, G, L; see ``pplab.core.ops``), e.g. ``{r"fwd_(\\d+)": "F"}``. The only group
+    is the micro-batch; of several, those called micro_batch, chunk and stage count. Without a
+    number, micro-batches are counted in the order in which they run.
+    stages: ranks of one pipeline, when the files do not say (in names of stages, or in the groups
+    of ranks that torch lists); the ranks are then numbered as DeepSpeed and Megatron number them
+    (all replicas of stage 0 first). Without it, ranks that run the same micro-batches at the same
+    time are told to be replicas, and a note says so.
     align: shift clocks so that no message arrives before it was sent: "auto" where one would, or
     where ranks ran on several hosts; True always; False never.
     progress: show a bar; by default for files that take some seconds.
@@ -90,6 +96,11 @@ def load(
 def recognise(path: str | Path) -> ModuleType:
     """The module of the format that a file has; raises TraceError when none knows it."""
     sample = Sample.of(Path(path))
+    if sample.head.startswith(UTF_16):
+        raise TraceError(
+            f"{path} is text in UTF-16, as PowerShell writes it, and pplab reads UTF-8: convert it "
+            f"with `iconv -f UTF-16 -t UTF-8 {Path(path).name}`"
+        )
     for name in FORMATS:
         module = importlib.import_module(name)
         if module.recognises(sample):
@@ -97,7 +108,8 @@ def recognise(path: str | Path) -> ModuleType:
     raise TraceError(
         f"{path} is in no format that pplab reads; it begins with {_beginning(sample)}. Known: "
         "Chrome traces (JSON) of pplab and of the PyTorch profiler, the SQLite export of Nsight "
-        "Systems, pplab's CSV, Parquet and npz, logs of Megatron-LM and DeepSpeed"
+        "Systems (nsys export --type=sqlite), pplab's CSV, Parquet and npz, logs of Megatron-LM "
+        f"and DeepSpeed ({KNOWN})"
     )
 
 
@@ -118,25 +130,39 @@ def _by_format(paths: Paths) -> tuple[dict[ModuleType, list[Path]], list[str]]:
                 notes.append(f"in {path} only the {module.FORMAT} was read, not {_listed(left)}")
         else:
             found.setdefault(recognise(path), []).append(path)
-    return {module: sorted(set(files)) for module, files in found.items()}, notes
+    by_number = {module: sorted(set(files), key=_order) for module, files in found.items()}
+    return by_number, notes
 
 
 def _in_directory(path: Path) -> tuple[ModuleType, list[Path], list[Path]]:
     """The format to read in a directory, its files, and what else could have been read there."""
     known: dict[ModuleType, list[Path]] = {}
+    why = ""
     for file in sorted(p for p in path.iterdir() if p.is_file()):
         try:
             known.setdefault(recognise(file), []).append(file)
-        except (TraceError, OSError):
-            continue
+        except (TraceError, OSError) as error:
+            why = why or str(error)
     if not known:
-        raise TraceError(f"no file in {path} is in a format that pplab reads")
+        text = f"no file in {path} is in a format that pplab reads"
+        folders = sorted((p.name for p in path.iterdir() if p.is_dir()), key=natural)
+        if folders:  # torchtitan, for one, makes a folder for every iteration that it profiles
+            more = ", ..." if len(folders) > 4 else ""
+            text += f"; folders in it are read one by one: {', '.join(folders[:4])}{more}"
+        elif why:
+            text += f". The first of them: {why}"
+        raise TraceError(text)
     # ranks' own traces before tables of them, logs last
     order = ["nsys", "kineto", "straggler_files", "ours", "tables", "logs"]
     best = min(known, key=lambda m: order.index(_last(m)))
     left = [f for m, files in known.items() if m is not best and order.index(_last(m)) < 5
             for f in files]  # fmt: skip
     return best, known[best], left
+
+
+def _order(file: Path) -> list[tuple[int, str]]:
+    """trace_2 before trace_10."""
+    return natural(str(file))
 
 
 def _last(module: ModuleType) -> str:

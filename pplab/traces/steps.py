@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -50,25 +50,53 @@ def _in_marked_steps(rows: list[Row], trace: RankTrace) -> tuple[list[Row], list
 
 
 def _in_counted_steps(rows: list[Row]) -> list[Row]:
-    """The k-th F3 of a rank belongs to step k; what has no number, to the step it runs in."""
+    """The k-th F3 of a rank belongs to step k; what receives a message, to the step of the next
+    pass (that of an activation and of a gradient may have one name), the rest to the step it runs
+    in."""
     seen: Counter[tuple[Any, ...]] = Counter()
     steps: list[int | None] = []
     for row in rows:
-        if row.named.micro_batch in (None, WHOLE_STEP):
+        if row.named.kind not in "FBW" or row.named.micro_batch in (None, WHOLE_STEP):
             steps.append(None)
             continue
         key = row.named[:5]
         steps.append(seen[key])
         seen[key] += 1
+    passes = [(row.start, step) for row, step in zip(rows, steps, strict=True) if step is not None]
     begins: dict[int, int] = {}
-    for row, step in zip(rows, steps, strict=True):
-        if step is not None and row.named.kind in "FB":
-            begins.setdefault(step, row.start)
+    for start, step in passes:
+        begins.setdefault(step, start)
     order = sorted(begins.values())
-    return [
-        replace(row, step=max(0, bisect_right(order, row.start) - 1) if step is None else step)
-        for row, step in zip(rows, steps, strict=True)
-    ]
+    starts = [start for start, _ in passes]
+    result = []
+    for row, counted in zip(rows, steps, strict=True):
+        step = max(0, bisect_right(order, row.start) - 1) if counted is None else counted
+        following = bisect_left(starts, row.start)
+        if counted is None and row.named.kind == "R" and following < len(passes):
+            step = passes[following][1]
+        result.append(replace(row, step=step))
+    return result
+
+
+def cleared(rows: list[Row]) -> list[Row]:
+    """Weight gradients that were left for the end of a step and done at once (Zero Bubble), shared
+    out evenly among the micro-batches that had none of their own."""
+    done: dict[tuple[int, int | None], set[int]] = {}
+    for row in rows:
+        if row.named.kind in "BW" and row.micro_batch != WHOLE_STEP:
+            mine = done.setdefault((row.step, row.named.chunk), set())
+            (mine.add if row.named.kind == "B" else mine.discard)(row.micro_batch)
+    result = []
+    for row in rows:
+        left = sorted(done.get((row.step, row.named.chunk), ()))
+        if row.named.kind != "W" or row.micro_batch != WHOLE_STEP or not left:
+            result.append(row)
+            continue
+        long = (row.end - row.start) / len(left)
+        for i, m in enumerate(left):
+            start, end = (round(row.start + n * long) for n in (i, i + 1))
+            result.append(replace(row, micro_batch=m, start=start, end=end))
+    return result
 
 
 def numbered(rows: list[Row]) -> list[Row]:

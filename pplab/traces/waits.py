@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import replace
 
-from pplab.traces.names import Named
+from pplab.traces.named import Named
 from pplab.traces.rows import RankTrace, Row
 
 
@@ -29,7 +29,7 @@ def received(rows: list[Row], trace: RankTrace) -> list[Row]:
         row = rows[at]
         if row.named.kind in "FB":
             arrival[at, row.named] = max(arrival.get((at, row.named), 0), arrived)
-        elif row.named.of:
+        elif row.named.kind == "R" and row.named.of:
             for later in range(at + 1, len(rows)):  # the next such operation after the receive
                 it = rows[later].named
                 same = it.micro_batch == row.named.micro_batch and it.stage == row.named.stage

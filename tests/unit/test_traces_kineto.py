@@ -301,7 +301,7 @@ def test_collectives_help_where_messages_go_one_way(tmp_path):
     assert "may still be 0 s off" in found.notes[0]
     for path in tmp_path.glob("*.json"):
         path.unlink()
-    (note,) = load(write_ranks(tmp_path, timeline, late=late)).notes
+    note = load(write_ranks(tmp_path, timeline, late=late)).notes[0]
     assert "nothing says how much is still wrong" in note
 
 

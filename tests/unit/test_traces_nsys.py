@@ -74,7 +74,7 @@ def test_kernels_give_the_times_where_there_are_any(tmp_path):
     spans = [(str(s.op), round(s.start * 1e9), round(s.end * 1e9)) for s in found.timeline]
     assert spans[:2] == [("U", 0, 10), ("F0", 970, 1470)]  # U launched nothing: CPU times
     assert spans[2:] == [("F1", 1970, 2570), ("B0", 2970, 3970)]
-    assert "1 of 4 ranges launched no kernel" in found.notes[0]
+    assert "1 of 4 ranges have no counterpart on the GPU" in found.notes[0]
 
 
 def test_one_file_per_host_on_clocks_of_their_own(tmp_path):

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--picture", type=Path, metavar="PNG", help="write the picture there as well")
     add("--bounds", type=_numbers, help="first layer of each stage, and the number: 0,3,6,9,12")
     add("--stages", type=int, help="pipeline ranks, where the files do not say")
+    add("--name", action="append", metavar="REGEX=KIND",
+        help="how ranges are called, e.g. --name 'fwd (\\d+)=F' --name 'bwd (\\d+)=B'")  # fmt: skip
     add("--least", type=float, default=5.0, metavar="PERCENT",
         help="exit 1 for causes that cost at least so much of the step (5)")  # fmt: skip
 
@@ -31,11 +34,13 @@ def run_arguments(arguments: argparse.Namespace) -> int:
     """Diagnose and print; the exit code."""
     from pplab.advise.diagnose.diagnosis import Subject, diagnose
     from pplab.runtime.record import Run
+    from pplab.traces.names import from_options
 
     paths = [Path(path) for path in arguments.paths]
     try:
         subject: Subject = paths
-        reading = {"stages": arguments.stages} if arguments.stages else {}
+        reading: dict[str, Any] = {"stages": arguments.stages or None}
+        reading["names"] = from_options(arguments.name)
         if len(paths) == 1 and (paths[0] / "run.json").is_file():
             subject, reading = Run.load(paths[0]), {}
         found = diagnose(subject, bounds=arguments.bounds, **reading)

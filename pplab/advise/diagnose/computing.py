@@ -38,7 +38,7 @@ def imbalance(facts: Facts) -> Cause | None:
             "one replica only: a slow machine under this stage would look the same; "
             + (
                 "F and B are heavier by the same factor, as a slow machine would have it"
-                if abs(forward / backward - 1) < 0.1
+                if abs(forward - backward) < 0.1 * backward
                 else "but F and B are heavier by different factors, which a slow machine is not"
             )
         )

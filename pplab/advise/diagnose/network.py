@@ -98,7 +98,8 @@ class Network:
         if done < count:
             raise ValueError(
                 "the record contradicts itself: operations wait for each other in a circle "
-                "(clocks of different machines that are not aligned look like this)"
+                "(clocks of different machines that are not aligned look like this, and ranks "
+                "that are no stages of one pipeline: stages=... or --stages says how many form one)"
             )
         return levels
 

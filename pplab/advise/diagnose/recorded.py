@@ -262,9 +262,26 @@ def network_of_timeline(timeline: Timeline) -> Network:
         else:
             kept.append(step)
     if not kept:
-        raise ValueError(f"no step is complete: {notes[0].split(': ', 1)[1]}")
+        raise ValueError(f"no step is complete: {notes[0].split(': ', 1)[1]}{_never(timeline)}")
     chosen = timeline.where(np.isin(timeline.step, kept))
     return _Recorded(chosen).network(tuple(notes))
+
+
+def _never(timeline: Timeline) -> str:
+    """Ranks of which no backward pass has a name, and what follows, as the end of a sentence."""
+    without = [
+        str(rank)
+        for rank in range(timeline.stages)
+        if not np.any(timeline.is_kind("B") & (timeline.rank == rank))
+    ]
+    if not without:
+        return ""
+    ranks = f"rank{'s' * (len(without) > 1)} {', '.join(without)}"
+    return (
+        f" ({ranks}: no backward pass was recorded at all; DeepSpeed's own ranges name them on the "
+        "last stage only). Record torch.profiler.profile(with_stack=True), or put ranges around "
+        "the backward passes of every rank"
+    )
 
 
 def _missing(timeline: Timeline, step: int) -> str:
