@@ -18,6 +18,7 @@ LATER = {
     "missing-key", "optimizer-conflict", "pipeline-conflict", "timers-crash", "timers-need-steps",
     "too-new-key", "empty-stages", "stage-without-parameters", "parts-do-not-sum", "ramp-up",
     "layers-do-not-divide", "interleaved-micro-batches", "ranks-not-divisible", "partition-method",
+    "master-weights", "autotp-with-pipeline",
 }  # fmt: skip
 #: (rule, key) that the engine stops at, not the config.
 LATER_KEYS = {
@@ -29,6 +30,8 @@ LATER_KEYS = {
     ("wrong-type", "pipeline.activation_checkpoint_interval"),
     ("zero-conflict", "zero_optimization.legacy_stage1"),
     ("zero-conflict", "zero_optimization.compute_grad_norm"),
+    ("zero-conflict", "zero_optimization.allgather_bucket_size"),
+    ("zero-conflict", "prescale_gradients"), ("zero-conflict", "gradient_predivide_factor"),
     # 2.0 micro-batches pass here, and stop the schedule's range()
     ("wrong-type", "train_batch_size"), ("wrong-type", "train_micro_batch_size_per_gpu"),
     ("wrong-type", "gradient_accumulation_steps"),

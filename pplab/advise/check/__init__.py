@@ -20,6 +20,7 @@ from pplab.advise.check.command import parse
 from pplab.advise.check.finding import Edit, Finding
 from pplab.advise.check.job import Job
 from pplab.advise.check.load import load
+from pplab.advise.check.other import ADVICE
 from pplab.advise.check.reader import Document, ReadError
 from pplab.advise.check.report import Report
 from pplab.advise.check.rules import RULES, Rule
@@ -58,12 +59,13 @@ def check(config: Any = None, *, name: str = "", **job: Any) -> Report:
         source, document = load(config)
     except ReadError as error:
         finding = Finding(
-            error.kind, "error", "", error.sentence, "Check another file, or mend this one.",
-            error.line,
+            error.kind, "error", "", error.sentence, ADVICE.get(error.kind, ADVICE[""]), error.line,
         )  # fmt: skip
         shown = name or (config if isinstance(config, str) and len(config) < 200 else "config")
         return Report(str(shown), {}, (finding,), version=known().version, readable=False)
     full = Job(document.value, document=document, **job)
+    if full.stages is None and full.neox.get("pipe_parallel_size") == 0:
+        full = replace(full, pipeline=False)  # GPT-NeoX makes no PipelineModule then
     return _report(full, name or source)
 
 

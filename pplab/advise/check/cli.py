@@ -99,7 +99,9 @@ def run_check(
         for place, report in enumerate(reports):
             print(("\n" if place else "") + report.text(notes), file=stream)
             if written.get(report.name):
-                print(f"\nwrote {written[report.name]}", file=stream)
+                left = report.recheck(report.fixed).stuck
+                more = f"; {left} error{'s' if left > 1 else ''} in it are yours to mend"
+                print(f"\nwrote {written[report.name]}{more if left else ''}", file=stream)
     return max((report.exit_code for report in reports), default=2)
 
 

@@ -141,12 +141,19 @@ class Job:
         return wanted if wanted and wanted > 0 else 1
 
     @cached_property
+    def sequence(self) -> int:
+        """Ranks that share a sequence without a pipeline; a pipeline's grid knows of none."""
+        size = whole(self.config.get("sequence_parallel_size", 1))
+        return size if size and size > 0 and not self.pipeline else 1
+
+    @cached_property
     def replicas(self) -> int | None:
-        """d = ranks / (stages * tensor); None when the ranks are not known or do not divide."""
+        """d = ranks / (stages * tensor * sequence); None when these are not known or do not
+        divide (``runtime/config.py:470``)."""
         if self.ranks is None:
             return None
         try:
-            return replicas_of(self.ranks, self.pipe or 1, self.slices)
+            return replicas_of(self.ranks, self.pipe or 1, self.slices * self.sequence)
         except BatchError:
             return None
 

@@ -13,8 +13,9 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
+
+from pplab.advise.check.other import block_yaml
 
 DEEPEST, LARGEST = 60, 2_000_000
 
@@ -26,6 +27,7 @@ _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'')
 _NUMBER = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?=[\s,\]}:#/]|$)")
 _WORD = re.compile(r"[^\s,\[\]{}:\"'#]+")
 _BARE_KEY = re.compile(r"[^\s,\[\]{}:\"'#]+(?=\s*:)")
+_ROOT_KEY = re.compile(r"(?:\"[^\"\n]*\"|'[^'\n]*'|[A-Za-z_][\w\-]*)\s*:")
 _TEMPLATE = re.compile(
     r"\$\{[^}]*\}|\{\{[^}]*\}\}|\$\w+|<[A-Za-z][\w \-]*>|%\([^)]*\)s|\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b"
 )
@@ -47,7 +49,8 @@ class Document:
 
     lines:      path of a key or item -> line
     duplicates: (path, line of the first, line of the second)
-    liberties:  line of the first "comment", "comma", "quotes", "words" (True for true) and "bom"
+    liberties:  line of the first "comment", "comma", "quotes", "words" (True for true), "bom" and
+                "braces" (none around all of it)
     """
 
     value: Any = None
@@ -72,7 +75,9 @@ def read(text: str) -> Document:
     binary = next((i for i, c in enumerate(text[:4096]) if c < " " and c not in "\t\r\n\f\v"), None)
     if binary is not None:
         raise ReadError("This is binary data, not text.", text.count("\n", 0, binary) + 1)
-    _refuse_yaml(text)
+    yaml = block_yaml(text)
+    if yaml:
+        raise ReadError(*yaml)
     parser = _Parser(text, document)
     document.value = parser.document()
     if not isinstance(document.value, dict):
@@ -81,41 +86,21 @@ def read(text: str) -> Document:
     return document
 
 
-def _refuse_yaml(text: str) -> None:
-    """Raise ReadError for block YAML: hjson would take a nested section for a piece of text."""
-    rows = [
-        (number, row)
-        for number, row in enumerate(text.splitlines(), 1)
-        if row.strip() and not row.lstrip().startswith(("#", "//"))
-    ]
-    first = rows[0][1].strip() if rows else ""
-    block = re.match(r"(---|[\w.\-\"']+\s*:(\s|$)|- )", first)
-    if not rows or not block or first.startswith(("{", "[")):
-        return
-    nested = next(
-        (n for (n, row), (_, after) in pairwise(rows)
-         if row.rstrip().endswith(":") and len(after) - len(after.lstrip()) > 0),
-        None,
-    )  # fmt: skip
-    if nested is None and not first.startswith("---") and "," in rows[0][1]:
-        return
-    text = (
-        "This is YAML, and DeepSpeed reads JSON (hjson): it would take a nested line like "
-        '"stage: 1" for a piece of text. Write the DeepSpeed part as { ... } with quoted keys.'
-    )
-    raise ReadError(text, nested or rows[0][0], "yaml")
-
-
 class _Parser:
     """One pass over the text; `at` is where it stands."""
 
     def __init__(self, text: str, document: Document) -> None:
         self.text, self.out, self.at = text, document, 0
         self.newlines = [i for i, c in enumerate(text) if c == "\n"]
+        self.rows = text.split("\n")
+        self.crooked: list[tuple[int, int, Path]] = []  # (opened, closed, path): not in line
 
     def document(self) -> Any:
         """The value, with nothing after it."""
         self.blank()
+        if _ROOT_KEY.match(self.text, self.at):
+            self.liberty("braces")
+            return self.section((), 0, bare=True)
         value = self.value((), 0)
         self.blank()
         if self.at < len(self.text):
@@ -148,6 +133,22 @@ class _Parser:
     def liberty(self, code: str) -> None:
         """Remember that this is not strict JSON."""
         self.out.liberties.setdefault(code, self.line)
+
+    def indent(self, line: int) -> int:
+        """Blanks at the start of a line."""
+        row = self.rows[line - 1]
+        return len(row) - len(row.lstrip())
+
+    def taker(self, opened: int) -> str:
+        """Which section took the brace that was to close this one, by how far it is indented."""
+        for other, closed, path in self.crooked:
+            row = self.rows[closed - 1].lstrip()
+            if path and row.startswith("}") and self.indent(closed) == self.indent(opened):
+                return (
+                    f" The }} of line {closed} stands under it and closes that of line {other} "
+                    f'("{path[-1]}"), which lacks its own.'
+                )
+        return ""
 
     # -- pieces -------------------------------------------------------------------------------
 
@@ -202,7 +203,7 @@ class _Parser:
             raise self.error(f"{word}{key} is no JSON number")
         if not word:
             raise self.error(f"A value is missing{key}; here is {self.seen()}")
-        raise self.error(f"{self.seen()}{key} is text without quotes")
+        raise self.error(f"{self.seen()}{key} is text without quotes, and takes its whole line")
 
     def string(self) -> str:
         """A quoted string."""
@@ -231,16 +232,21 @@ class _Parser:
         self.at = bare.end()
         return bare[0]
 
-    def section(self, path: Path, depth: int) -> dict[str, Any]:
-        """{ key: value, ... }"""
+    def section(self, path: Path, depth: int, bare: bool = False) -> dict[str, Any]:
+        """{ key: value, ... }; `bare` for a whole text without the braces."""
         opened = self.line
         found: dict[str, Any] = {}
-        self.at += 1
+        self.at += 0 if bare else 1
         while True:
             self.blank()
             if self.at >= len(self.text):
-                raise ReadError(f"The {{ of line {opened} is never closed.", opened)
-            if self.text[self.at] == "}":
+                if bare:
+                    return found
+                sentence = f"The {{ of line {opened} is never closed.{self.taker(opened)}"
+                raise ReadError(sentence, opened)
+            if self.text[self.at] == "}" and not bare:
+                if self.indent(self.line) != self.indent(opened):
+                    self.crooked.append((opened, self.line, path))
                 self.at += 1
                 return found
             line, name = self.line, self.key()

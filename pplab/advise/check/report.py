@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -18,6 +19,8 @@ WORDS = {
 }
 #: Rounds of mending: one repair may make another one possible.
 ROUNDS = 4
+#: What is mended by writing the same config as strict JSON.
+REWRITTEN = {"duplicate-key", "python-word", "not-strict-json", "byte-order-mark"}
 
 
 def _moves(edit: Edit) -> bool:
@@ -70,10 +73,25 @@ class Report:
 
     @cached_property
     def fixed(self) -> dict[str, Any]:
-        """The config with everything mended that is mechanical; the same one when nothing is."""
+        """The config with everything mended that is mechanical; the same one when nothing is.
+
+        What runs is left alone where mending it would make DeepSpeed stop: a setting that was
+        misspelt all the time may be one that does not work.
+        """
+        config = self._mended(())
+        if self.recheck is None or self.recheck(config).stuck <= self.stuck:
+            return config
+        runs = [f for f in self.findings if f.repair and f.severity != "error"]
+        harmful = [
+            f.key for f in runs if self.recheck(apply(self.config, f.repair)).stuck > self.stuck
+        ]
+        return self._mended(harmful)
+
+    def _mended(self, without: Sequence[str]) -> dict[str, Any]:
+        """The config with the repairs of all findings but those for some keys."""
         config, report = self.config, self
         for _ in range(ROUNDS):
-            edits = [edit for finding in report.findings for edit in finding.repair]
+            edits = [e for f in report.findings if f.key not in without for e in f.repair]
             edits.sort(key=_moves)  # a typo's value goes before one from another section
             new = apply(config, edits)
             if not edits or new == config:
@@ -85,9 +103,14 @@ class Report:
         return config
 
     @property
+    def stuck(self) -> int:
+        """How many errors only a person can mend."""
+        return sum(not finding.repair for finding in self.of("error"))
+
+    @property
     def can_fix(self) -> bool:
-        """True when ``fixed`` differs from the config."""
-        return self.readable and self.fixed != self.config
+        """True when writing ``fixed`` changes something, and be it only how the file is written."""
+        return self.readable and (bool(self.rules() & REWRITTEN) or self.fixed != self.config)
 
     # -- words ------------------------------------------------------------------------------------
 

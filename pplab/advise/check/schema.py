@@ -131,14 +131,36 @@ class Schema:
 def closest(word: str, among: Iterable[str], cutoff: float = 0.75) -> str | None:
     """The name nearest to a misspelt one; None when nothing is near.
 
-    Case, blanks and the difference of "-" and "_" do not count.
+    Case, blanks, the difference of "-" and "_", and the order of the words do not count.
     """
     plain = {simplify(name): name for name in among}
     bare = simplify(word)
     if bare in plain:
         return plain[bare]
-    found = difflib.get_close_matches(bare, plain, n=1, cutoff=cutoff)
+    shuffled = [name for name in plain if sorted(name.split("_")) == sorted(bare.split("_"))]
+    near = difflib.get_close_matches(bare, plain, n=3, cutoff=cutoff)
+    found = shuffled or [name for name in near if _misspells(bare, name)]
     return plain[found[0]] if found else None
+
+
+def _misspells(word: str, name: str) -> bool:
+    """Whether each word of one stands in the other, be it misspelt.
+
+    Letters alone do not tell: "max_loss_scale" is near to "min_loss_scale" and another thing.
+    """
+    if _likeness(word.replace("_", ""), name.replace("_", "")) >= 0.9:
+        return True  # words run together
+    left = name.split("_")
+    for part in word.split("_"):
+        best = max(left, key=lambda other: _likeness(part, other), default="")
+        if _likeness(part, best) < 0.7:
+            return False
+        left.remove(best)
+    return True
+
+
+def _likeness(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 def simplify(name: str) -> str:

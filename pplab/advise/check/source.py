@@ -64,7 +64,7 @@ class Source:
         if not isinstance(node, ast.Dict):
             return {}
         pairs = zip(node.keys, node.values, strict=True)
-        return {str(value_of(k, {})): message_of(v) for k, v in pairs if k is not None}
+        return {str(value_of(k, {})): message_of(v, self.constants) for k, v in pairs if k}
 
     def classes(self, file: str) -> list[ast.ClassDef]:
         """Classes of a file that have an __init__."""
@@ -164,8 +164,10 @@ def initializer(cls: ast.ClassDef) -> ast.FunctionDef | None:
     return nodes[0] if nodes else None
 
 
-def message_of(node: ast.expr) -> str:
-    """A message, with what is formatted into it left out."""
+def message_of(node: ast.expr, constants: dict[str, Any]) -> str:
+    """A message, with the constants that are formatted into it."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(str(v.value) for v in node.values if isinstance(v, ast.Constant)).strip()
-    return str(value_of(node, {}))
+        parts = (getattr(part, "value", part) for part in node.values)
+        values = (part if isinstance(part, str) else value_of(part, constants) for part in parts)
+        return "".join(str(value or "") for value in values).strip()
+    return str(value_of(node, constants)).strip()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pplab.advise.check.schema import simplify
 
 __all__ = [
-    "DTYPES", "FOREIGN", "NEOX_SURE", "PIPELINE_WORDS", "STAGES_IN", "STAGE_KEYS", "simplify",
+    "DTYPES", "FOREIGN", "INSIDE", "NEOX_SURE", "PIPELINE_WORDS", "STAGES_IN", "STAGE_KEYS",
+    "TENSOR", "simplify",
 ]  # fmt: skip
 
 _STAGES = (
@@ -19,7 +20,7 @@ _RECOMPUTE = (
     "PipelineModule(activation_checkpoint_interval=1)."
 )
 _SCHEDULE = "DeepSpeed's schedule is 1F1B; another one needs code (a DualPipeVModule, or your own)."
-_TENSOR = (
+TENSOR = (
     "DeepSpeed takes the tensor-parallel size of a pipeline from the code: a topology with a "
     '"model" axis.'
 )
@@ -37,8 +38,8 @@ PIPELINE_WORDS = {
     **dict.fromkeys(STAGE_KEYS | STAGES_IN, _STAGES),
     "enabled": "A pipeline is there exactly when a PipelineModule is passed to "
                "deepspeed.initialize; no key turns it on or off.",
-    **dict.fromkeys(("partition", "partition_method", "method", "balance", "layer_partition"),
-                    _METHOD),
+    **dict.fromkeys(("partition", "partition_method", "method", "balance", "layer_partition",
+                     "pipe_partition_method"), _METHOD),
     **dict.fromkeys(("micro_batches", "num_micro_batches", "microbatches", "num_microbatches",
                      "micro_batch_num", "chunks", "gradient_accumulation_steps"), _GAS),
     **dict.fromkeys(("micro_batch_size", "microbatch_size", "pipe_chunk_size", "chunk_size"),
@@ -47,8 +48,10 @@ PIPELINE_WORDS = {
                      "activation_checkpoint", "gradient_checkpointing"), _RECOMPUTE),
     **dict.fromkeys(("schedule", "engine", "interleave", "interleaved", "pipeline_schedule",
                      "schedule_type", "pipe_schedule", "virtual_stages"), _SCHEDULE),
-    "num_layers": "The layers are the list that PipelineModule is given.",
-    "layers": "The layers are the list that PipelineModule is given.",
+    **dict.fromkeys(("num_layers", "layers", "pipeline_num_layers"),
+                    "The layers are the list that PipelineModule is given."),
+    "activation_checkpoint_func": "DeepSpeed takes it from the code: "
+                                  "PipelineModule(..., activation_checkpoint_func=...).",
     "seed_layers": "DeepSpeed takes it from the code: PipelineModule(..., seed_layers=True).",
     "loss_fn": "DeepSpeed takes it from the code: PipelineModule(..., loss_fn=...).",
     "topology": "DeepSpeed takes it from the code: PipelineModule(..., topology=...).",
@@ -59,7 +62,7 @@ PIPELINE_WORDS = {
 FOREIGN: dict[str, tuple[str, str]] = {
     **dict.fromkeys(STAGE_KEYS, ("GPT-NeoX, Megatron-LM and others", _STAGES)),
     **dict.fromkeys(("model_parallel_size", "tensor_model_parallel_size", "tensor_parallel_size",
-                     "tp_size", "mp_size"), ("Megatron-LM and others", _TENSOR)),
+                     "tp_size", "mp_size"), ("Megatron-LM and others", TENSOR)),
     **dict.fromkeys(("num_microbatches", "num_micro_batches", "micro_batches",
                      "batch_accumulation_per_replica", "accumulate_grad_batches"),
                     ("other frameworks", _GAS)),
@@ -90,6 +93,33 @@ FOREIGN: dict[str, tuple[str, str]] = {
     "warmup_num_steps": ("the wrong place", "DeepSpeed reads it in scheduler.params."),
     "rampup_batch_size": ("Megatron-LM", "DeepSpeed has no ramp-up of its own; the script calls "
                                          "engine.set_train_batch_size."),
+    "lr_scheduler": ("other frameworks", "DeepSpeed's key is scheduler."),
+    **dict.fromkeys(("monitor", "monitor_config"),
+                    ("other places", 'DeepSpeed reads "tensorboard", "wandb", "csv_monitor" and '
+                                     '"comet", each at the top level.')),
+    "comms_config": ("other places", 'DeepSpeed\'s section is "comms_logger", which is on as soon '
+                                     "as it is there."),
+    **dict.fromkeys(("fp8", "int8", "int4"),
+                    ("other tools", 'DeepSpeed\'s modes are "fp16", "bf16" and "torch_autocast".')),
+    "sequence_parallel": ("other frameworks", "DeepSpeed's key is sequence_parallel_size, a "
+                                              "number; the attention is changed in the code."),
+}  # fmt: skip
+
+_SCALING = ("bf16 has the range of fp32 and scales no loss; this is a setting of fp16.", "")
+_COMPILE = ("The code turns torch.compile on today: engine.compile(backend=...).", "")
+#: Key in a section that reads it under another name, or no longer -> (why, its name or "").
+INSIDE: dict[str, tuple[str, str]] = {
+    **dict.fromkeys((f"bf16.{key}" for key in (
+        "loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis", "min_loss_scale",
+        "consecutive_hysteresis", "dynamic_loss_scale")), _SCALING),
+    "bf16.auto_cast": ("With bf16 no input is cast; cast it in the first layer.", ""),
+    "bf16.accumulate_grads_via_hooks": ("It has another name today.", "immediate_grad_update"),
+    "fp16.dynamic_loss_scale": ("The scale is dynamic when loss_scale is 0, its default.", ""),
+    **dict.fromkeys((f"compile.{key}" for key in ("enabled", "disable", "backend", "kwargs")),
+                    _COMPILE),
+    "tensor_parallel.enabled": ("An autotp_size above 1 turns it on.", ""),
+    "tensor_parallel.tp_size": ("It has another name here.", "autotp_size"),
+    "aio.thread_count": ("It has another name today.", "intra_op_parallelism"),
 }  # fmt: skip
 
 #: Two of these together: the file is a GPT-NeoX config.

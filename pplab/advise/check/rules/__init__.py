@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pplab.advise.check.finding import Finding
 from pplab.advise.check.job import Job
 from pplab.advise.check.rules import (
+    auto,
     batch,
     boundary,
     data,
@@ -25,6 +26,7 @@ from pplab.advise.check.rules import (
     reading,
     resume,
     sections,
+    switched,
     version,
     zero,
 )
@@ -34,8 +36,8 @@ Rule = Callable[[Job], Iterator[Finding]]
 RULES: tuple[Rule, ...] = tuple(
     rule
     for file in (
-        reading, keys, sections, pipeline, batch, layout, zero, precision, optimizer, engine,
-        plain,        model, data, launch, boundary, resume, version,
+        reading, keys, sections, pipeline, auto, batch, layout, zero, precision, optimizer, engine,
+        plain, switched, model, data, launch, boundary, resume, version,
     )
     for rule in file.RULES
 )  # fmt: skip

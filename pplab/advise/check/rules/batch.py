@@ -19,8 +19,7 @@ def numbers(job: Job) -> Iterator[Finding]:
         if value is None or (isinstance(value, int) and not isinstance(value, bool)):
             continue
         if value == "auto":
-            yield from _auto(job, key)
-            continue
+            continue  # see ``auto``
         number = None if isinstance(value, bool) else whole(value)
         yield job.finding(
             "wrong-type",
@@ -32,24 +31,6 @@ def numbers(job: Job) -> Iterator[Finding]:
             evidence=("runtime/config.py:607", "runtime/pipe/schedule.py:200"),
             repair=(Edit("set", (key,), number),) if number is not None else (),
         )
-
-
-def _auto(job: Job, key: str) -> Iterator[Finding]:
-    if job.get("autotuning.enabled") is True:
-        return
-    message = f'DeepSpeed does not know "auto" for {key}: transformers or Accelerate replace it.'
-    if job.pipeline:
-        yield job.finding(
-            "auto-value", "error", key,
-            f"{message} Neither of them drives a PipelineModule, so it reaches DeepSpeed as text "
-            "and stops it.",
-            "Write a number.", evidence=("runtime/config.py:607", "B05", "B21"),
-        )  # fmt: skip
-    else:
-        yield job.finding(
-            "auto-value", "note", key, message,
-            "Write a number unless one of them starts the job.", evidence=("B21",),
-        )  # fmt: skip
 
 
 def triangle(job: Job) -> Iterator[Finding]:
@@ -97,6 +78,7 @@ def _broken(job: Job, batch: Batch) -> Finding:
     if job.ranks is not None:
         each = f"{job.pipe or 1} stage(s) x {job.slices}" if job.slices > 1 else f"{job.pipe or 1}"
         d += f" = {job.ranks} ranks / {each}{' stage(s)' if job.slices == 1 else ''}"
+        d += f" / {job.sequence} that share a sequence" if job.sequence > 1 else ""
     if job.stages is None and job.intended and job.pipeline:
         d += f" (taking the ignored key's {job.intended} stages for what is meant)"
     name = "batch-triangle" if batch.reason in ("unequal", "divided-by-zero") else "batch-too-small"
@@ -118,8 +100,9 @@ def _advice(job: Job, batch: Batch) -> str:
     for proposal in proposals(batch, 4):
         name, old, new = proposal.changed[0]
         if name == "replicas":
-            each = (job.pipe or 1) * job.slices
-            told.append(f"{new * each} ranks instead of {old * each}")
+            each = (job.pipe or 1) * job.slices * job.sequence
+            noun = "rank" if new * each == 1 else "ranks"
+            told.append(f"{new * each} {noun} instead of {old * each}")
         else:
             told.append(f"{KEYS[name]} {new} instead of {old}")
     return f"Nearest that work: {', or '.join(told)}." if told else "Write positive numbers."

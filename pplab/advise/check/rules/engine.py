@@ -61,7 +61,7 @@ def timers(job: Job) -> Iterator[Finding]:
         )  # fmt: skip
     if job.config.get("steps_per_print") is None and not job.framework:
         yield job.finding(
-            "timers-need-steps", "error" if known else "note", "steps_per_print",
+            "timers-need-steps", "note" if job.pipe is None else "error", "steps_per_print",
             f"{on[0]} without steps_per_print ends in a TypeError (the number is None).",
             'Write "steps_per_print": 10.',
             evidence=("runtime/pipe/engine.py:1240", "facts g2"),
@@ -72,6 +72,8 @@ def timers(job: Job) -> Iterator[Finding]:
 def printing(job: Job) -> Iterator[Finding]:
     """steps_per_print: nothing is printed without it, and 0 divides by zero."""
     value = job.config.get("steps_per_print")
+    if value == "auto":
+        return  # see ``auto``
     if value is None:
         if job.pipeline and not job.framework and "steps_per_print" not in job.config:
             yield job.finding(
@@ -104,13 +106,16 @@ def values(job: Job) -> Iterator[Finding]:
     for key in ("gradient_clipping", "gradient_predivide_factor"):
         value = job.config.get(key)
         if value == "auto":
+            continue  # see ``auto``
+        if isinstance(value, bool):
             yield job.finding(
-                "auto-value", "error" if job.pipeline else "note", key,
-                'DeepSpeed does not know "auto" here; transformers or Accelerate replace it.',
-                "Write a number.", evidence=("B21",),
+                "wrong-type", "risky", key,
+                f'"{key}" is a number: {shown(value)} counts as {float(value)}.',
+                f"Write {float(value)}, or the number that is meant.",
+                repair=(Edit("set", (key,), float(value)),),
             )  # fmt: skip
-        elif value is not None and (isinstance(value, (bool, str)) or real(value) is None):
-            number = None if isinstance(value, bool) else real(value)
+        elif value is not None and (isinstance(value, str) or real(value) is None):
+            number = real(value)
             yield job.finding(
                 "wrong-type", "error", key,
                 f'"{key}" must be a number, not {shown(value)}.', "Write a number.",

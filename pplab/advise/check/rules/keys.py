@@ -11,10 +11,16 @@ from collections.abc import Iterator
 from pplab.advise.check import words
 from pplab.advise.check.finding import Edit, Finding
 from pplab.advise.check.job import Job
+from pplab.advise.check.other import pointer
 from pplab.advise.check.schema import closest, simplify
 
 #: Keys that stand in so many sections that their name says nothing about where they belong.
-EVERYWHERE = {"enabled", "type", "params", "device", "dtype", "profile", "mode", "names", "ratio"}
+EVERYWHERE = {
+    "enabled", "type", "params", "device", "dtype", "profile", "mode", "names", "ratio", "verbose",
+    "debug", "detailed", "seed", "group", "team", "project", "online", "job_name", "output_path",
+}  # fmt: skip
+#: Sections that do nothing by being there: a key may be moved into one that is not written yet.
+HARMLESS = {"zero_optimization", "pipeline", "activation_checkpointing", "data_types"}
 
 #: Foreign key -> DeepSpeed key with the same value.
 SAME_VALUE = {
@@ -31,6 +37,7 @@ SAME_VALUE = {
     "per_device_train_batch_size": "train_micro_batch_size_per_gpu",
     "micro_batch_size": "train_micro_batch_size_per_gpu",
     "microbatch_size": "train_micro_batch_size_per_gpu",
+    "lr_scheduler": "scheduler",
 }
 
 
@@ -42,7 +49,14 @@ def is_remark(key: str) -> bool:
 def top_level(job: Job) -> Iterator[Finding]:
     """Every top-level key that DeepSpeed does not read."""
     removed = job.schema.table["removed"]
-    for key, value in job.config.items():
+    own = {*removed, *job.schema.top}
+    unread = [key for key in job.config if key not in own and not is_remark(key)]
+    found = [f for key in unread for f in _unknown(job, key, job.config[key])]
+    strange = [f for f in found if f.rule == "unknown-key"]
+    if not own & set(job.config) and len(strange) == len(found) > 1:
+        yield _other_file(job, [f.key for f in strange])
+        return
+    for key in job.config:
         if key in removed:
             yield job.finding(
                 "removed-key",
@@ -53,14 +67,25 @@ def top_level(job: Job) -> Iterator[Finding]:
                 evidence=("runtime/config.py:81", "B03", "B16"),
                 repair=(Edit("remove", (key,)),),
             )
-        elif key not in job.schema.top and not is_remark(key):
-            yield from _unknown(job, key, value)
+    yield from found
+
+
+def _other_file(job: Job, keys: list[str]) -> Finding:
+    """None of the keys is DeepSpeed's."""
+    where = pointer(job.config)
+    shown = ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")
+    return job.finding(
+        "other-file", "error", (),
+        f"None of its {len(keys)} keys ({shown}) is one of DeepSpeed's: this is another program's "
+        "file.",
+        where or "Check the file that deepspeed.initialize is given.",
+    )  # fmt: skip
 
 
 def _unknown(job: Job, key: str, value: object) -> Iterator[Finding]:
     top, name = job.schema.top, simplify(key)
     near = closest(key, top, cutoff=0.92 if job.framework else 0.8)
-    if near in job.schema.sections and not isinstance(value, dict):
+    if near and (near in job.schema.sections) != isinstance(value, dict):
         near = None  # "data_type": "fp16" is no misspelling of the section data_types
     if near and (simplify(near) == name or not _has_other_meaning(job, name)):
         yield misspelt(job, (key,), near, "DeepSpeed ignores it silently.")
@@ -91,7 +116,9 @@ def _unknown(job: Job, key: str, value: object) -> Iterator[Finding]:
             f'"{key}" at the top level is ignored: DeepSpeed reads it as {homes[0]}.',
             f"Move it to {homes[0]}.",
             evidence=("A28",),
-            repair=(Edit("rename", (key,), target_path),) if len(homes) == 1 else (),
+            repair=(Edit("rename", (key,), target_path),)
+            if len(homes) == 1 and may_hold(job, homes[0])
+            else (),
         )
         return
     yield job.finding(
@@ -102,6 +129,12 @@ def _unknown(job: Job, key: str, value: object) -> Iterator[Finding]:
         "Remove it, unless your own script reads it.",
         evidence=("A28", "B02"),
     )
+
+
+def may_hold(job: Job, home: str) -> bool:
+    """Whether a key can be moved there without turning something on, or into what is off."""
+    section = home.split(".")[0] if "." in home else ""
+    return not section or section in job.config or section in HARMLESS
 
 
 def _has_other_meaning(job: Job, name: str) -> bool:

@@ -27,14 +27,39 @@ def ranks(job: Job) -> Iterator[Finding]:
     try:
         replicas_of(job.ranks, job.pipe, job.slices)
     except BatchError as error:
+        stop = ""
+        if job.ranks % job.pipe:
+            stop = (
+                f' DeepSpeed stops with "num_stages ({job.pipe}) must divide distributed world '
+                f'size ({job.ranks})".'
+            )
         yield job.finding(
             "ranks-not-divisible",
             "error",
             (),
-            f'{error}. DeepSpeed stops with "num_stages ({job.pipe}) must divide distributed world '
-            f'size ({job.ranks})".',
+            f"{error}.{stop}",
             "Ranks = stages x tensor-parallel size x replicas.",
             evidence=("runtime/pipe/module.py:175", "A09", "A17"),
+        )
+
+
+def shares(job: Job) -> Iterator[Finding]:
+    """Experts are shared by the ranks of one stage, so that their size divides these."""
+    if not job.ranks or job.ranks % (job.pipe or 1):
+        return
+    stage = job.ranks // (job.pipe or 1)
+    expert = whole(job.get("expert_parallel.autoep_size", 1)) or 1
+    wide = whole(job.get("expert_parallel.expert_tensor_parallel_size", 1)) or 1
+    size = expert * wide
+    if job.enabled("expert_parallel") and size > 0 and stage % size:
+        yield job.finding(
+            "ranks-not-divisible",
+            "error",
+            "expert_parallel.autoep_size",
+            f"{size} ranks are to share the experts, and a stage has {stage} ({job.ranks} ranks / "
+            f"{job.pipe or 1} stage(s)), which is no multiple of it.",
+            f"Use a size that divides {stage}.",
+            evidence=("module_inject/auto_ep_folding.py:112",),
         )
 
 
@@ -44,14 +69,14 @@ def micro_batches(job: Job) -> Iterator[Finding]:
     if not job.pipeline or p is None or p < 2 or m is None or m < 1:
         return
     bubble = ideal_bubble(p, m)
-    told = "" if GAS in job.config else f" {GAS} is not written, so it is {m}."
+    told = "" if GAS in job.config else f" ({GAS} is not written, so it is {m})"
     good = least_micro_batches(p, 0.2)
     if m < p:
         yield job.finding(
             "few-micro-batches",
             "risky",
             GAS,
-            f"{p} stages share {m} micro-batch(es) a step:{told} at least {bubble:.1%} of the time "
+            f"{p} stages share {m} micro-batch(es) a step{told}: at least {bubble:.1%} of the time "
             f"is idle ((P-1)/(M+P-1)), and memory still grows with every further micro-batch up to "
             f"{p}.",
             f"Raise it, with smaller micro-batches if the global batch must stay: {p} fills the "
@@ -153,4 +178,4 @@ def ramp_up(job: Job) -> Iterator[Finding]:
         )
 
 
-RULES = (ranks, micro_batches, schedule, ramp_up)
+RULES = (ranks, shares, micro_batches, schedule, ramp_up)

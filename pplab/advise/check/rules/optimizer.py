@@ -21,8 +21,8 @@ TORCH_SCHEDULERS = (
     "CyclicLR", "ExponentialLR", "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR",
     "MultiplicativeLR", "OneCycleLR", "PolynomialLR", "ReduceLROnPlateau", "SequentialLR", "StepLR",
 )  # fmt: skip
-#: Optimizers that were dropped from DeepSpeed; their names are often met.
-DROPPED = ("onebitadam", "onebitlamb", "zerooneadam")
+#: Optimizers that were dropped from DeepSpeed; their names are often met. -> the plain one.
+DROPPED = {"onebitadam": "Adam", "onebitlamb": "Lamb", "zerooneadam": "Adam"}
 #: Names that ZeRO accepts without zero_allow_untested_optimizer.
 TESTED = {"adam", "adamw", "adagrad", "lion", "muon"}
 #: How other code calls an argument.
@@ -56,7 +56,10 @@ def name(job: Job) -> Iterator[Finding]:
         )  # fmt: skip
     elif not isinstance(kind, str) or not (kind.lower() in own or kind in TORCH):
         near = closest(str(kind), [*own, *TORCH], cutoff=0.7)
-        dropped = str(kind).lower() in DROPPED
+        dropped = DROPPED.get(str(kind).lower())
+        advice = f'Write "{near}".' if near else f"DeepSpeed has {', '.join(own)}, and torch.optim."
+        if dropped:
+            advice = f'Write "{dropped}", and take the arguments out that only the old one had.'
         yield job.finding(
             "unknown-optimizer",
             "error",
@@ -64,7 +67,7 @@ def name(job: Job) -> Iterator[Finding]:
             f"{shown(kind)} "
             + ("was removed from DeepSpeed" if dropped else "is no optimizer of DeepSpeed or torch")
             + f": {job.schema.version} stops at it.",
-            f'Write "{near}".' if near else f"DeepSpeed has {', '.join(own)}, and torch.optim.",
+            advice,
             evidence=("runtime/engine.py:2019",),
             repair=(Edit("set", ("optimizer", "type"), near),)
             if near and not dropped and closest(str(kind), [near], SURE)
@@ -125,21 +128,9 @@ def arguments(job: Job) -> Iterator[Finding]:
 
 
 def _numbers(job: Job, path: tuple[str, ...], params: dict[str, Any]) -> Iterator[Finding]:
-    """Numbers written as text, and "auto"."""
+    """Numbers written as text; for "auto" see the rule of that name."""
     for key, value in params.items():
         if not isinstance(value, str):
-            continue
-        if value == "auto":
-            yield job.finding(
-                "auto-value",
-                "error" if job.pipeline else "note",
-                (*path, key),
-                '"auto" is replaced by transformers or Accelerate, and by nobody in a pipeline job.'
-                if job.pipeline
-                else '"auto" is replaced by transformers or Accelerate only.',
-                "Write a number." if job.pipeline else "",
-                evidence=("B21",),
-            )
             continue
         try:
             number = float(value)
@@ -235,10 +226,16 @@ def _scheduler_arguments(job: Job, kind: str, params: dict[str, Any]) -> Iterato
     for key in params:
         if key not in takes:
             near = closest(key, takes, cutoff=0.7)
+            advice = f'Write "{near}".' if near else f"It takes {', '.join(takes)}."
+            if kind == "WarmupCosineLR" and key in ("warmup_min_lr", "warmup_max_lr"):
+                advice = (
+                    "It goes up to optimizer.params.lr, and starts and ends at shares of that: "
+                    '"warmup_min_ratio", "cos_min_ratio".'
+                )
             yield job.finding(
                 "extra-key", "error", (*path, key),
                 f'{kind} has no argument "{key}": it stops with a TypeError.',
-                f'Write "{near}".' if near else f"It takes {', '.join(takes)}.",
+                advice,
                 evidence=("runtime/lr_schedules.py",),
                 repair=(Edit("rename", (*path, key), (*path, near)),) if near else (),
             )  # fmt: skip
@@ -250,7 +247,8 @@ def _scheduler_arguments(job: Job, kind: str, params: dict[str, Any]) -> Iterato
             yield job.finding(
                 "wrong-value", "error", (*path, "warmup_num_steps"),
                 f"warmup_num_steps must be a whole number of at least 1, not {shown(steps)}.",
-                "Write 1 for no warm-up.", evidence=("runtime/lr_schedules.py:733",),
+                f"Write {number}." if number and number > 0 else "Write 1 for no warm-up.",
+                evidence=("runtime/lr_schedules.py:733",),
                 repair=(Edit("set", (*path, "warmup_num_steps"), max(1, number)),)
                 if number is not None else (),
             )  # fmt: skip

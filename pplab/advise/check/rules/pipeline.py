@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pplab.advise.check import words
 from pplab.advise.check.finding import Edit, Finding
 from pplab.advise.check.job import Job
-from pplab.advise.check.lax import shown
+from pplab.advise.check.lax import shown, whole
 from pplab.advise.check.rules.keys import is_remark, misspelt
 from pplab.advise.check.schema import closest, simplify
 
@@ -51,12 +51,21 @@ def unread(job: Job) -> Iterator[Finding]:
                 path,
                 f'Nothing reads pipeline.{key}: the job runs as if "{key}": {shown(value)} were '
                 "not there.",
-                words.PIPELINE_WORDS[name],
+                _advice(name, value),
                 evidence=("runtime/config.py:272", "B33", "B36", "claims 2.4"),
                 repair=(Edit("remove", path),),
             )
         else:
             yield _other(job, path, read)
+
+
+def _advice(name: str, value: object) -> str:
+    """What to do, with the method of partition that is asked for."""
+    advice = words.PIPELINE_WORDS[name]
+    method = str(value).lower()
+    if method == "uniform" or method.startswith("type:"):
+        advice = advice.replace('partition_method="parameters"', f'partition_method="{value}"')
+    return advice
 
 
 def _other(job: Job, path: tuple[str, str], read: list[str]) -> Finding:
@@ -154,4 +163,22 @@ def checkpoint_interval(job: Job) -> Iterator[Finding]:
         )
 
 
-RULES = (unread, values, checkpoint_interval)
+def tensors(job: Job) -> Iterator[Finding]:
+    """tensor_parallel.autotp_size: looks for the layers of a Hugging Face model."""
+    size = whole(job.get("tensor_parallel.autotp_size", 0))
+    if not job.pipeline or size is None or size < 2:
+        return
+    told = any(job.get(f"tensor_parallel.{key}") for key in ("partition_config", "preset_model"))
+    yield job.finding(
+        "autotp-with-pipeline",
+        "risky" if told else "error",
+        "tensor_parallel.autotp_size",
+        "AutoTP cuts the layers of a Hugging Face model, and in a PipelineModule it finds none: "
+        '"Not able to determine model policy automatically".',
+        "Give the tensor-parallel size in the code, with layers that are cut themselves: "
+        'PipelineModule(topology=...) with a "model" axis.',
+        evidence=("runtime/engine.py:940",),
+    )
+
+
+RULES = (unread, values, checkpoint_interval, tensors)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pplab.advise.check.finding import Edit, Finding
 from pplab.advise.check.job import Job
-from pplab.advise.check.lax import real, shown, whole
+from pplab.advise.check.lax import real, shown, truth, whole
 from pplab.advise.check.words import DTYPES
 
 ACCUM = "data_types.grad_accum_dtype"
@@ -82,12 +82,14 @@ def accumulation(job: Job) -> Iterator[Finding]:
             if job.zero == 0
             else "ZeRO-1 keeps the gradients in bf16"
         )
-        m = f"{job.micro_batches} micro-batches" if job.micro_batches else "all micro-batches"
+        m = job.micro_batches
+        several = f"{m} micro-batches" if m else "all micro-batches"
+        summed = "the replicas" if m == 1 else several
         yield job.finding(
             "accumulation-dtype",
             "note",
             ACCUM if job.get(ACCUM) else "bf16",
-            f"{how}: the gradients of {m} are summed in bf16, which has 8 bits of precision.",
+            f"{how}: the gradients of {summed} are summed in bf16, which has 8 bits of precision.",
             'For fp32 sums: "zero_optimization": {"stage": 1} and "data_types": '
             '{"grad_accum_dtype": "fp32"}.',
             evidence=("runtime/engine.py:2318", "A78", "A80"),
@@ -146,6 +148,23 @@ def loss_scale(job: Job) -> Iterator[Finding]:
         )
 
 
+def cast(job: Job) -> Iterator[Finding]:
+    """fp16.auto_cast acts whether fp16 is on or not."""
+    unsaid = job.get("fp16.enabled") == "auto" and not job.pipeline  # transformers decides
+    if unsaid or job.enabled("fp16") or not job.switched_on("fp16", "auto_cast"):
+        return
+    yield job.finding(
+        "cast-without-fp16",
+        "error" if (job.pipe or 1) > 1 else "risky",
+        "fp16.auto_cast",
+        f"fp16 is off, and auto_cast still turns floating-point inputs to fp16, in a model of "
+        f'{job.dtype}: "mat1 and mat2 must have the same dtype".',
+        "Write false, and cast the inputs in the first layer.",
+        evidence=("runtime/engine.py:2957",),
+        repair=(Edit("set", ("fp16", "auto_cast"), False),),
+    )
+
+
 def master_weights(job: Job) -> Iterator[Finding]:
     """Low-precision master weights need ZeRO, and bf16 states need bf16 masters."""
     for section, key in (
@@ -160,12 +179,39 @@ def master_weights(job: Job) -> Iterator[Finding]:
                 'Set "zero_optimization": {"stage": 1}, or remove it.',
                 evidence=("runtime/config.py:705",),
             )  # fmt: skip
+    yield from _on_the_cpu(job)
     states = job.switched_on("bf16", "bf16_optimizer_states")
     if states and not job.switched_on("bf16", "bf16_master_weights_and_grads"):
         yield job.finding(
             "precision-conflict", "error", "bf16.bf16_optimizer_states",
             "bf16_optimizer_states needs bf16_master_weights_and_grads.", "Turn both on, or none.",
             evidence=("runtime/config.py:714", "B06"),
+        )  # fmt: skip
+
+
+def _on_the_cpu(job: Job) -> Iterator[Finding]:
+    """Low-precision master weights are DeepSpeedCPUAdam's, unless bf16 states go with them."""
+    if job.zero == 0:
+        return  # refused anyway
+    device = job.get("zero_optimization.offload_optimizer.device", "none")
+    old = job.get("zero_optimization.cpu_offload", False)
+    offloaded = device in ("cpu", "nvme") or (isinstance(old, (bool, int, str)) and truth(old))
+    states = job.switched_on("bf16", "bf16_optimizer_states")
+    for section in ("fp16", "bf16"):
+        key = f"{section}_master_weights_and_grads"
+        own = section == "bf16" and job.zero == 1 and job.accumulation == "fp32"
+        free = own or (section == "bf16" and states)  # the BF16_Optimizer does not ask
+        if not job.switched_on(section, key) or (free and not offloaded):
+            continue
+        if offloaded and job.get("optimizer.params.torch_adam") is not True:
+            continue
+        yield job.finding(
+            "master-weights", "error", f"{section}.{key}",
+            f"{key} needs the optimizer on the CPU, and DeepSpeed's own Adam there: it asserts "
+            "both.",
+            'Write "offload_optimizer": {"device": "cpu"} in zero_optimization, without torch_adam'
+            + (", or turn bf16_optimizer_states on." if section == "bf16" else "."),
+            evidence=("runtime/base_optimizer.py:510", "runtime/zero/stage_1_and_2.py:329"),
         )  # fmt: skip
 
 
@@ -182,4 +228,4 @@ def full_precision(job: Job) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-RULES = (both, types, accumulation, loss_scale, master_weights, full_precision)
+RULES = (both, types, accumulation, loss_scale, cast, master_weights, full_precision)

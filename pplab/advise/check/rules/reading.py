@@ -13,6 +13,7 @@ WHAT = {
     "comma": "a comma too many, or one that is missing at the end of a line",
     "quotes": "a key or text without double quotes",
     "bom": "an invisible byte order mark at its start",
+    "braces": "no { } around all of it",
 }
 
 

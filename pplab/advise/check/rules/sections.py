@@ -14,8 +14,9 @@ from pplab.advise.check.finding import Edit, Finding
 from pplab.advise.check.job import Job
 from pplab.advise.check.lax import refusal, shown, truth
 from pplab.advise.check.reader import dotted
-from pplab.advise.check.rules.keys import EVERYWHERE, is_remark, misspelt
+from pplab.advise.check.rules.keys import EVERYWHERE, is_remark, may_hold, misspelt
 from pplab.advise.check.schema import closest
+from pplab.advise.check.words import INSIDE, TENSOR
 
 #: Sections that other rules look into key by key.
 ELSEWHERE = {"pipeline", "optimizer", "scheduler"}
@@ -24,7 +25,7 @@ NULLABLE = {"aio", "bf16", "datastates_ckpt", "model_info"}
 #: Sections that are read together, through a model that drops "auto".
 MONITORS = {"tensorboard", "wandb", "csv_monitor", "comet"}
 #: Plain sections whose keys are open.
-OPEN = {"datastates_ckpt", "data_efficiency", "model_info"}
+OPEN = {"datastates_ckpt", "model_info"}
 
 
 def kinds(job: Job) -> Iterator[Finding]:
@@ -95,7 +96,14 @@ def _model(
             if fields[key].get("deprecated"):
                 yield _deprecated(job, here, value, fields[key], section)
             why = refusal(value, fields[key])
-            if why and not (key == "leaf_module" and value is None):  # null is its default
+            if why and path[0] == "zero_optimization" and _tuned(job, value):
+                yield job.finding(
+                    "tuning-space", "note", here,
+                    f"{shown(value)} are values to try, which only the autotuner understands.",
+                    "Start with deepspeed --autotuning run, or write one value.",
+                    evidence=("autotuning/autotuner.py:432", "B05"),
+                )  # fmt: skip
+            elif why and not (key == "leaf_module" and value is None):  # null is its default
                 yield job.finding(
                     "wrong-type",
                     "error",
@@ -109,10 +117,18 @@ def _model(
                 yield from _model(job, here, value, kind["model"])
 
 
+def _tuned(job: Job, value: Any) -> bool:
+    """Whether a value is a space to search, in a config for the autotuner."""
+    return job.enabled("autotuning") and (isinstance(value, list) or value == "all")
+
+
 def _extra(job: Job, here: tuple[str, ...], model: str, value: Any) -> Finding:
     """A key that a model forbids."""
     key, section = here[-1], dotted(here[:-1])
-    near = closest(key, job.schema.names(model), cutoff=0.8)
+    why, renamed = INSIDE.get(dotted(here), ("", ""))
+    if renamed == "autotp_size" and job.pipeline:
+        why, renamed = TENSOR, ""
+    near = renamed or (None if why else closest(key, job.schema.names(model), cutoff=0.8))
     homes = job.schema.homes().get(key, [])
     homes = [home for home in homes if home != section and not home.startswith(section + ".")]
     stop = f'DeepSpeed stops with "Extra inputs are not permitted" ({section} takes no other keys).'
@@ -128,13 +144,18 @@ def _extra(job: Job, here: tuple[str, ...], model: str, value: Any) -> Finding:
         if near not in holder and fits:
             repair = (Edit("rename", here, (*here[:-1], near)),)
         message = f'"{key}" is a misspelling of "{near}". {stop}'
-    elif homes and key not in EVERYWHERE:
-        advice = f"Move it to {homes[0]}."
-        repair = (Edit("rename", here, tuple(homes[0].split("."))),)
-        message = f'"{key}" does not belong here: DeepSpeed reads it as {homes[0]}. {stop}'
+        if renamed:
+            message = f'{section} has no key "{key}". {why} {stop}'
+    elif homes and not why and key not in EVERYWHERE:
+        there = homes[0] if "." in homes[0] else "the top level"
+        advice = f"Move it to {there}."
+        if may_hold(job, homes[0]):
+            repair = (Edit("rename", here, tuple(homes[0].split("."))),)
+        reads = f"as {there}" if "." in homes[0] else f"at {there}"
+        message = f'"{key}" does not belong here: DeepSpeed reads it {reads}. {stop}'
     else:
         advice = f'Remove "{key}".'
-        message = f'{section} has no key "{key}". {stop}'
+        message = " ".join(filter(None, (f'{section} has no key "{key}".', why, stop)))
     return job.finding(
         "extra-key",
         "wrong" if value == "auto" else "error",
@@ -196,18 +217,20 @@ def plain(job: Job) -> Iterator[Finding]:
             if key in names or is_remark(key):
                 continue
             here = (*path.split("."), key)
-            near = closest(key, names, cutoff=0.7)
+            why, renamed = INSIDE.get(dotted(here), ("", ""))
+            near = None if renamed else closest(key, names, cutoff=0.7)
             if near:
                 yield misspelt(job, here, near, "DeepSpeed ignores it silently.")
             else:
+                ignored = f'{path} is never asked for "{key}"; DeepSpeed ignores it silently.'
+                free = renamed and renamed not in section
                 yield job.finding(
-                    "unknown-key",
-                    "risky",
-                    here,
-                    f'{path} is never asked for "{key}"; DeepSpeed ignores it silently.',
-                    f"It reads {', '.join(names)}.",
+                    "unknown-key", "wrong" if renamed else "risky", here,
+                    f"{ignored} {why}".rstrip(),
+                    f'Write "{renamed}".' if renamed else f"It reads {', '.join(names)}.",
                     evidence=("A28",),
-                )
+                    repair=(Edit("rename", here, (*here[:-1], renamed)),) if free else (),
+                )  # fmt: skip
 
 
 RULES = (kinds, models, plain)

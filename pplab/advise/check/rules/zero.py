@@ -6,9 +6,16 @@ from collections.abc import Iterator
 
 from pplab.advise.check.finding import Edit, Finding
 from pplab.advise.check.job import Job
-from pplab.advise.check.lax import real
+from pplab.advise.check.lax import real, truth, whole
 
 STAGE = "zero_optimization.stage"
+#: Settings without "stage3_" in their name that reach ZeRO-3 alone (``runtime/engine.py:2715``).
+ONLY_THREE = {
+    "sub_group_size", "prefetch_bucket_size", "param_persistence_threshold", "leaf_module",
+    "model_persistence_threshold", "max_live_parameters", "max_reuse_distance",
+    "gather_16bit_weights_on_model_save", "module_granularity_threshold",
+    "zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_nontrainable_weights",
+}  # fmt: skip
 
 
 def with_pipeline(job: Job) -> Iterator[Finding]:
@@ -102,7 +109,8 @@ def in_vain(job: Job) -> Iterator[Finding]:
     """Settings of another stage, and communication overlap under a pipeline."""
     section = job.section("zero_optimization")
     if job.zero < 3:
-        keys = [key for key in section if key.startswith("stage3_") and section[key] != "auto"]
+        named = [key for key in section if key.startswith("stage3_") or key in ONLY_THREE]
+        keys = [key for key in named if section[key] != "auto" and section[key] is not False]
         if keys:
             yield job.finding(
                 "other-stage", "note", ("zero_optimization", keys[0]),
@@ -151,20 +159,35 @@ def conflicts(job: Job) -> Iterator[Finding]:
             "Remove it.", evidence=("runtime/engine.py:2652",),
             repair=(Edit("remove", (path, "legacy_stage1")),),
         )  # fmt: skip
-    scatter = section.get("reduce_scatter", True) is not False
-    if (
-        job.zero == 2
-        and not job.pipeline
-        and scatter
-        and job.config.get("prescale_gradients") is True
-    ):
+    bucket = whole(section.get("allgather_bucket_size", 0))
+    if bucket is not None and bucket % 2 and job.zero in (1, 2):
         yield job.finding(
-            "zero-conflict", "error", "prescale_gradients",
-            "ZeRO-2 with reduce_scatter does not support pre-scaled gradients: DeepSpeed asserts.",
-            "Remove prescale_gradients, or set reduce_scatter to false.",
-            evidence=("runtime/zero/stage_1_and_2.py:351",),
-            repair=(Edit("remove", ("prescale_gradients",)),),
+            "zero-conflict", "error", f"{path}.allgather_bucket_size",
+            f"{bucket} is odd, and ZeRO-{job.zero} asserts an even number.",
+            f"Write {bucket + 1}.", evidence=("runtime/zero/stage_1_and_2.py:389",),
+            repair=(Edit("set", (path, "allgather_bucket_size"), bucket + 1),),
         )  # fmt: skip
 
 
-RULES = (with_pipeline, alone, offload, in_vain, conflicts)
+def before_reducing(job: Job) -> Iterator[Finding]:
+    """Gradients that are scaled before they are reduced: not where they are scattered."""
+    scatter = job.get("zero_optimization.reduce_scatter", True)
+    on = scatter == "auto" or (isinstance(scatter, (bool, int, str)) and truth(scatter))
+    summed = str(job.config.get("gradient_allreduce_op", "mean")).lower() == "sum"
+    if job.pipeline or not on or job.zero < 2 or (job.zero == 2 and summed):
+        return
+    two, three = "runtime/zero/stage_1_and_2.py:350", "runtime/zero/stage3.py:395"
+    factor = job.config.get("gradient_predivide_factor", 1.0)
+    wrong = {"prescale_gradients": job.config.get("prescale_gradients") is True}
+    wrong["gradient_predivide_factor"] = factor != "auto" and real(factor) not in (None, 1.0)
+    for key in (key for key, there in wrong.items() if there):
+        what = "pre-scaled gradients" if key == "prescale_gradients" else "a factor other than 1"
+        yield job.finding(
+            "zero-conflict", "error", key,
+            f"ZeRO-{job.zero} with reduce_scatter does not support {what}: DeepSpeed asserts it.",
+            f"Remove {key}, or set reduce_scatter to false.",
+            evidence=(two if job.zero == 2 else three,), repair=(Edit("remove", (key,)),),
+        )  # fmt: skip
+
+
+RULES = (with_pipeline, alone, offload, in_vain, conflicts, before_reducing)
