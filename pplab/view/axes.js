@@ -7,8 +7,8 @@ class Picture extends Bars {
     d.meta.rows.forEach(([, rank], r) => {
       const first = this.y[r * d.of], last = this.y[r * d.of + d.of - 1] + this.bar;
       ctx.fillStyle = c.ink;
-      ctx.font = `${this.bar > 9 ? 12 : 9}px ${c.font}`;
-      ctx.fillText(`rank ${rank}`, 2, (first + last) / 2);
+      ctx.font = `${this.bar > 9 ? 12 : SMALL}px ${c.font}`;
+      if (rank % this.every === 0) ctx.fillText(`rank ${rank}`, 2, (first + last) / 2);
       if (!this.lanesNamed) return;
       ctx.fillStyle = c.soft;
       ctx.font = `11px ${c.font}`;
@@ -78,7 +78,10 @@ class Picture extends Bars {
     ctx.fillStyle = c.soft;
     const names = d.of > 1 ? ` (${d.meta.lines.map((l) => l.name).join(" / ")})` : "";
     const limit = cap ? `; dashed: the cap, ${cap}` : "";
-    ctx.fillText(`Memory: activations in flight, and the peak${names}${limit}`, 2, this.strip - 12);
+    const titles = [`Memory: activations in flight, and the peak${names}${limit}`,
+      `Activations in flight${names}${limit}`, `Activations in flight${limit}`];
+    const fits = (text) => ctx.measureText(text).width < this.width - 4;
+    ctx.fillText(titles.find(fits) || titles[2], 2, this.strip - 12);
     rows.forEach(([, rank], r) => {
       const y = this.strip + r * (h + 4), tall = (n) => y + h - n / this.most * h;
       ctx.save();
@@ -101,7 +104,7 @@ class Picture extends Bars {
       ctx.fillRect(this.left, y + h, this.span, 1);
       const peaks = d.meta.lines.map((_, t) => this.peak[r * d.of + t]);
       const over = cap && Math.max(...peaks) > cap;
-      ctx.font = `${h > 9 ? 12 : 9}px ${c.font}`;
+      ctx.font = `${h > 9 ? 12 : SMALL}px ${c.font}`;
       ctx.fillStyle = c.ink;
       ctx.fillText(`rank ${rank}`, 2, y + h / 2);
       ctx.fillStyle = over ? c.cap : c.ink;

@@ -1,15 +1,28 @@
 // What happens on the lanes: work, waiting, idle time, and where two timelines differ.
+const AHEAD = 0.3;  // opacity of what has not happened yet where the reader stands
+const SMALL = 11;   // pixels: the smallest text
+
 class Bars extends Chart {
   paintIdle() {
-    const { ctx, d } = this;
+    const { ctx, d } = this, now = this.moment();
+    ctx.fillStyle = this.c.idle;
+    const fill = (a, b, lane, alpha) => {
+      const x0 = this.x(Math.max(a, this.from)), x1 = this.x(Math.min(b, this.to));
+      ctx.globalAlpha = alpha;
+      if (x1 > x0) ctx.fillRect(x0, this.y[lane], x1 - x0, this.bar);
+    };
     for (let lane = 0; lane < d.lanes; lane++) {
       for (const [a, b] of d.line(lane).windows) {
-        const x0 = this.x(Math.max(a, this.from)), x1 = this.x(Math.min(b, this.to));
-        if (x1 <= x0) continue;
-        ctx.fillStyle = this.c.idle;
-        ctx.fillRect(x0, this.y[lane], x1 - x0, this.bar);
+        fill(a, Math.min(b, now), lane, 1);
+        fill(Math.max(a, now), b, lane, AHEAD);
       }
     }
+    ctx.globalAlpha = 1;
+  }
+
+  // The time the reader has come to; what lies ahead is drawn faintly.
+  moment() {
+    return this.now !== Infinity ? this.now : this.at < 0 ? Infinity : this.d.start[this.at];
   }
 
   // Between the two lanes of a rank: where an operation began and ended in the one and in the
@@ -71,60 +84,71 @@ class Bars extends Chart {
   }
 
   paintLane(lane) {
-    const { ctx, d, c } = this, [low, high] = this.visible(lane);
+    const { ctx, d, c, now } = this, [low, high] = this.visible(lane);
     if (high - low > 1.2 * this.span) return this.paintDense(lane, low, high);
-    const y = this.y[lane], h = this.bar, outlined = d.line(lane).outlined;
-    const size = clamp(h - 9, 8, 13);
-    ctx.font = `${size}px ${c.font}`;
-    const letter = size * 0.62;
+    const y = this.y[lane], h = this.bar;
+    const fill = (colour, a, b, top, tall) => {
+      ctx.fillStyle = colour;
+      ctx.fillRect(a, top, Math.max(b - a, 0.5), tall);
+    };
+    // What lies ahead is drawn faintly, and what has begun once more, until now.
+    const both = (i, from, to, draw) => {
+      if (to < this.from) return;
+      const a = Math.max(this.x(from), this.left - 4), b = Math.min(this.x(to), this.right + 4);
+      const later = now === Infinity ? !this.shown(i) : to > now;
+      if (!later) return draw(a, b, false);
+      ctx.globalAlpha = AHEAD;
+      draw(a, b, true);
+      ctx.globalAlpha = 1;
+      if (from < now && now !== Infinity) draw(a, Math.min(b, this.x(now)), false);
+    };
     for (let i = low; i < high; i++) {
-      const kind = d.kind[i], x0 = Math.max(this.x(d.start[i]), this.left - 4);
-      let end = d.end[i];
-      if (end < this.from || d.start[i] > this.now) continue;
-      if (end > this.now) end = this.now;
-      const x1 = Math.min(this.x(end), this.right + 4), w = x1 - x0;
-      ctx.globalAlpha = this.shown(i) ? 1 : 0.13;
+      const kind = d.kind[i];
       if (kind >= SOLID) {
         const awaited = kind === WAIT && d.needs[i] >= 0 ? d.kind[d.needs[i]] : -1;
-        ctx.fillStyle = awaited >= 0 ? c.edge[awaited] : c.grey;
-        if (kind === WAIT) ctx.fillRect(x0, y + h - 3, Math.max(w, 0.5), 3);
-        else ctx.fillRect(x0, y + h * 0.32, Math.max(w, 0.5), h * 0.36);
+        const colour = awaited >= 0 ? c.edge[awaited] : c.grey;
+        both(i, d.start[i], d.end[i], (a, b) => (kind === WAIT ? fill(colour, a, b, y + h - 3, 3)
+          : fill(colour, a, b, y + h * 0.32, h * 0.36)));
         continue;
       }
       if (d.wait[i] > 0 && !d.recorded[lane % d.of]) {
-        ctx.fillStyle = c.edge[kind];
-        const from = this.x(d.start[i] - d.wait[i]);
-        ctx.fillRect(from, y + h - 3, x0 - from, 3);
+        both(i, d.start[i] - d.wait[i], d.start[i],
+          (a, b) => fill(c.edge[kind], a, b, y + h - 3, 3));
       }
-      const chunk = d.chunk[i] % c.fill[kind].length;
-      if (outlined) {
-        ctx.fillStyle = w > 3 ? c.tint[kind][chunk] : c.edge[kind];
-        ctx.fillRect(x0, y, Math.max(w - (w > 3 ? 1 : 0), 0.6), h);
-        if (w > 3) {
-          ctx.strokeStyle = c.edge[kind];
-          ctx.lineWidth = 1.3;
-          ctx.strokeRect(x0 + 0.65, y + 0.65, w - 2.3, h - 1.3);
-        }
-      } else {
-        ctx.fillStyle = c.fill[kind][chunk];
-        ctx.fillRect(x0, y, Math.max(w - (w > 3 ? 1 : 0), 0.6), h);
-        if (c.dark && w > 3) {
-          ctx.strokeStyle = c.edge[kind];
-          ctx.lineWidth = 1;
-          ctx.strokeRect(x0 + 0.5, y + 0.5, w - 2, h - 1);
-        }
-      }
-      // The letter repeats what the colour says; where only the number fits, the number. Bars of
-      // one width are all labelled or none: the longest number decides.
-      const whole = d.micro[i] < 0, need = (whole ? 1 : d.digits) * letter;
-      if (h >= 11 && w > need + 3) {
-        const text = (whole || w > need + letter + 5 ? LETTERS[kind] : "")
-          + (whole ? "" : d.micro[i]);
-        ctx.fillStyle = outlined ? c.ink : c.text[kind][chunk];
-        ctx.fillText(text, (x0 + x1 - 1) / 2, y + h / 2 + 0.5);
-      }
+      both(i, d.start[i], d.end[i], (a, b, ahead) => this.paintBar(i, a, b, y, ahead));
     }
-    ctx.globalAlpha = 1;
+  }
+
+  // The bar of an operation from x0 to x1, with its name where that fits.
+  paintBar(i, x0, x1, y, ahead) {
+    const { ctx, d, c } = this, h = this.bar, w = x1 - x0, kind = d.kind[i];
+    const outlined = d.line(d.lane[i]).outlined, chunk = d.chunk[i] % c.fill[kind].length;
+    const wide = Math.max(w - (w > 3 ? 1 : 0), 0.6);
+    if (ahead) {  // no idle time shines through
+      ctx.globalAlpha = 1;
+      ctx.fillStyle = c.page;
+      ctx.fillRect(x0, y, wide, h);
+      ctx.globalAlpha = AHEAD;
+    }
+    ctx.fillStyle = !outlined ? c.fill[kind][chunk] : w > 3 ? c.tint[kind][chunk] : c.edge[kind];
+    ctx.fillRect(x0, y, wide, h);
+    if (w > 3 && (outlined || c.dark)) {
+      const thick = outlined ? 1.3 : 1;
+      ctx.strokeStyle = c.edge[kind];
+      ctx.lineWidth = thick;
+      ctx.strokeRect(x0 + thick / 2, y + thick / 2, w - 1 - thick, h - thick);
+    }
+    // The letter repeats what the colour says; where only the number fits, the number. Bars of
+    // one width are all labelled or none: the longest number decides. The smaller of two sizes
+    // is for letters that would not fit otherwise.
+    const whole = d.micro[i] < 0, large = clamp(h - 9, SMALL, 13);
+    const need = (size, letters) => size * 0.62 * ((whole ? 0 : d.digits) + letters);
+    const size = w > need(large, 1) + 5 || w <= need(SMALL, 1) + 5 ? large : SMALL;
+    if (h < SMALL || w <= (whole ? need(size, 1) : need(size, 0)) + 3) return;
+    const text = (whole || w > need(size, 1) + 5 ? LETTERS[kind] : "") + (whole ? "" : d.micro[i]);
+    ctx.font = `${size}px ${c.font}`;
+    ctx.fillStyle = outlined ? c.ink : c.text[kind][chunk];
+    ctx.fillText(text, (x0 + x1 - 1) / 2, y + h / 2 + 0.5);
   }
 
   // More spans than pixels: each pixel column shows the shares of time of its kinds, piled up.

@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
-from matplotlib.patches import Rectangle
+from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.textpath import TextToPath
 
 from pplab.core.ops import CODE
@@ -26,6 +26,8 @@ FONT = "DejaVu Sans"
 PAGE, INK, SOFT, LINE = (colours.LIGHT[name] for name in ("page", "ink", "soft", "line"))
 MARGIN, BLOCK, KEYS = 12.0, 50.0, 16.0  # margin, height of a header line, of a legend line
 ROW = 15.0  # height of a line of a table
+SMALL = 7.5  # size of the smallest text, 11 pixels
+GAPS = (22.0, 15.0, 10.0)  # between the blocks of the header, the widest that saves a line
 
 
 @lru_cache(maxsize=4096)
@@ -45,6 +47,16 @@ def wrapped(text: str, room: float, size: float, weight: str = "normal") -> list
         else:
             lines[-1] = longer
     return lines
+
+
+def fitted(text: str, room: float, size: float, weight: str = "normal") -> tuple[str, float]:
+    """A name that has to stay in `room` points: smaller down to SMALL, then cut; (text, size)."""
+    size = max(SMALL, size * min(1.0, room / max(1.0, wide(text, size, weight))))
+    if wide(text, size, weight) <= room + 0.1:
+        return text, size
+    while len(text) > 1 and wide(f"{text}…", size, weight) > room:
+        text = text[:-1].rstrip()
+    return f"{text}…", size
 
 
 class Card:
@@ -127,13 +139,18 @@ def blocks(timelines: Sequence[Timeline], facts: Sequence[tuple[str, str]]) -> l
 
 def place(found: Sequence[Block], across: float) -> list[tuple[float, int]]:
     """(x, line) of each block when a line is `across` points wide."""
+    tries = [_placed(found, across, gap) for gap in GAPS]
+    return min(tries, key=lambda places: places[-1][1])
+
+
+def _placed(found: Sequence[Block], across: float, gap: float) -> list[tuple[float, int]]:
     places: list[tuple[float, int]] = []
     x, line = MARGIN, 0
     for block in found:
         if places and x + block.width > across - MARGIN:
             x, line = MARGIN, line + 1
         places.append((x, line))
-        x += block.width + 22
+        x += block.width + gap
     return places
 
 
@@ -171,8 +188,10 @@ def legend(
     return keys
 
 
-def draw_table(card: Card, top: float, rows: Sequence[Sequence[str]]) -> None:
-    """Text in columns as wide as their content, the first row as a quiet heading."""
+def draw_table(
+    card: Card, top: float, rows: Sequence[Sequence[str]], loud: int | None = None
+) -> None:
+    """Text in columns as wide as their content, the first row as a heading: quiet, but for one."""
     columns = list(zip(*rows, strict=True))
     widths = [max(wide(text, 8, "bold") for text in column) + 18 for column in columns]
     for line, row in enumerate(rows):
@@ -181,7 +200,7 @@ def draw_table(card: Card, top: float, rows: Sequence[Sequence[str]]) -> None:
             card.box(MARGIN, top + ROW * line, sum(widths) - 18, 0.8, facecolor=LINE, linewidth=0)
         for column, (string, width) in enumerate(zip(row, widths, strict=True)):
             weight = "bold" if line == 0 else "normal"
-            colour = SOFT if line == 0 and column != 1 else INK
+            colour = SOFT if line == 0 and column != loud else INK
             card.say(x, y, string, 8, color=colour, weight=weight)
             x += width
 
@@ -205,6 +224,10 @@ def draw_legend(card: Card, keys: Sequence[tuple[str, dict[str, Any], str]], top
     """The legend with its upper edge at `top`."""
     for (mark, style, meaning), (x, line) in zip(keys, place_keys(keys, card.width), strict=True):
         y = top + KEYS * line
+        card.say(x + 22, y + 5.5, meaning, 8)
+        if mark in ("→", "|", "- -"):  # links: an arrow, a line down, a dashed line
+            _link(card, mark, (x, y), **style)
+            continue
         foot = {"_": (y + 8, 2), "-": (y + 4, 3.5)}.get(mark, (y, 10))
         patch = card.box(x, foot[0], 17, foot[1], **{"linewidth": 0, **style})
         patch.set_hatch_linewidth(0.6)
@@ -212,4 +235,15 @@ def draw_legend(card: Card, keys: Sequence[tuple[str, dict[str, Any], str]], top
             card.box(x + 8.5, *(foot[0], 8.5, foot[1]), linewidth=0, facecolor=colours.WORK["B"])
         if mark.isalpha():
             card.say(x + 8.5, y + 5.5, mark, 7, color="white", weight="bold", ha="center")
-        card.say(x + 22, y + 5.5, meaning, 8)
+
+
+def _link(card: Card, mark: str, at: tuple[float, float], color: str) -> None:
+    """One of the lines that lead from rank to rank, as a swatch."""
+    ends = ((8, 0.5), (8, 10.5)) if mark == "|" else ((0, 5.5), (17, 5.5))
+    points = [((at[0] + x) / card.width, 1 - (at[1] + y) / card.height) for x, y in ends]
+    line = FancyArrowPatch(
+        *points, arrowstyle="-|>" if mark == "→" else "-", mutation_scale=8, shrinkA=0, shrinkB=0,
+        color=color, linewidth=1.4, linestyle=(0, (3, 2)) if mark == "- -" else "-",
+    )  # fmt: skip
+    line.set_transform(card.figure.transFigure)
+    card.figure.add_artist(line)

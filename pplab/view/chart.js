@@ -77,9 +77,8 @@ class Chart {
     c.fill = "FBWU".split("").map((k) => Array.from({ length: chunks }, (_, i) =>
       blend(work[k], "#ffffff", 0.55 * i / Math.max(1, chunks - 1))));
     c.text = c.fill.map((row) => row.map((x) => (luminance(x) < 0.1833 ? "#ffffff" : "#000000")));
-    c.tint = c.fill.map((row, k) => row.map((_, i) =>
-      blend(c.page, c.edge[k], c.dark ? 0.3 + 0.25 * i / Math.max(1, chunks - 1)
-        : 0.28 - 0.22 * i / Math.max(1, chunks - 1))));
+    c.tint = c.fill.map((row, k) => row.map((colour, i) => (c.dark ? blend(c.page, colour, 0.45)
+      : blend(c.page, c.edge[k], 0.28 - 0.22 * i / Math.max(1, chunks - 1)))));
     // The hatch is a tile with one diagonal, drawn at the device's resolution.
     const tile = document.createElement("canvas"), dpr = this.dpr, size = 6 * dpr;
     tile.width = tile.height = size;
@@ -99,9 +98,12 @@ class Chart {
   layout() {
     const d = this.d, { rows, lines, groups } = d.meta, two = d.of > 1, ctx = this.ctx;
     this.bar = groups ? clamp(Math.floor(800 / d.lanes) - 4, 6, 16)
-      : clamp(Math.floor(420 / d.lanes) - 4, 6, two ? 20 : 26);
+      : clamp(Math.floor(420 / d.lanes) - 4, two && d.lanes <= 64 ? 11 : 6, two ? 20 : 26);
     this.mid = two ? clamp(Math.round(this.bar / 2.2), 3, 9) : 0;
-    const gap = Math.max(this.bar > 12 ? (two ? 12 : groups ? 4 : 8) : 3, this.spread);
+    const free = this.bar > 12 ? (two ? 12 : groups ? 4 : 8) : two ? 9 : 3;
+    const gap = Math.max(free, this.spread);
+    const pitch = d.of * this.bar + (d.of - 1) * this.mid + gap;
+    this.every = Math.ceil(12 / pitch);  // which ranks have room for their names
     const many = groups || new Set(rows.map((row) => row[0])).size > 1;
     let y = Math.max(two ? 20 : 6, this.room);
     this.y = [];
@@ -113,7 +115,7 @@ class Chart {
         y += groups ? 21 : 16;
       }
       for (let t = 0; t < d.of; t++) this.y.push(y + t * (this.bar + this.mid));
-      y += d.of * this.bar + (d.of - 1) * this.mid + gap;
+      y += pitch;
     });
     this.foot = y - gap + 4;
     this.large = d.n / d.lanes > 400;  // a line for words about shares, always or never

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pplab.advise.diagnose.report import Diagnosis
 
 NAME, VALUE = 132.0, 96.0  # points for the names left of the bars, and the numbers right of them
+SHARE = 46.0  # of VALUE: the column of per cents
 ROW, BAR, LINE = 17.0, 11.0, 11.5  # a row, its bar, a line of text
 #: Parts below this share of the step get no row of their own.
 SMALL = 0.004
@@ -94,8 +95,9 @@ def _staircase(card: cards.Card, found: Diagnosis, shown: list[Part], top: float
         card.box(left + scale * begin, y + 2, max(0.8, scale * (end - begin)), BAR, **look)
         card.say(cards.MARGIN, y + 2 + BAR / 2, part.name, 8.5, weight=weight)
         until += part.seconds
-        text = f"{found.time(part.seconds)}   {part.share:.1%}"
-        card.say(card.width - cards.MARGIN, y + 2 + BAR / 2, text, 8.5, weight=weight, ha="right")
+        for right, text in ((SHARE, found.time(part.seconds)), (0.0, f"{part.share:.1%}")):
+            x = card.width - cards.MARGIN - right
+            card.say(x, y + 2 + BAR / 2, text, 8.5, weight=weight, ha="right")
 
 
 def _ends(parts: tuple[Part, ...]) -> list[float]:

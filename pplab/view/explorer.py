@@ -117,7 +117,7 @@ def _simulate(maker: ScheduleMaker, params: Mapping[str, Any]) -> tuple[Timeline
     except Exception as error:  # a learner's generator may do anything: say what, and go on
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
         where = f"{maker.name} with {numbers['stages']} stages and {numbers['micro_batches']}"
-        return None, [f"{where} micro-batches cannot be built. {kind}{error}"]
+        return None, [f"{where} micro-batches cannot be built: {kind}{error}"]
     if plan.problems:
         sentences = [f"{problem}." for problem in plan.problems[:5]]
         if len(plan.problems) > len(sentences):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from pplab.view.columns import Arrays, Row, columns, windows, zero_of
 from pplab.view.words import is_simulated
 
 FONT = "DejaVu Sans"
+LEAST = 7.0  # points: text in a bar is that large, or is left out
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Grid:
     def pitch(self) -> float:
         """Distance from one rank to the next."""
         return self.of * self.bar + (self.of - 1) * self.between + (7 if self.bar > 8 else 2)
+
+    @property
+    def named(self) -> int:
+        """Every which rank has room for its name."""
+        return max(1, math.ceil(8.5 / self.pitch))
 
     def headings(self) -> dict[int, str]:
         """Row index above which each replica is named; nothing with only one replica."""
@@ -127,7 +134,7 @@ def _bars(
         edges.append(base if outlined else page)
     boxes = _boxes(lane["start"][work], lane["end"][work], top, bar)
     _add(ax, boxes, facecolors=faces, edgecolors=edges, linewidths=0.7, zorder=3)
-    size = min(8.5, bar * 0.62)
+    size = min(8.5, bar * 0.65)
     digits = len(str(int(lane["micro_batch"].max(initial=0))))
     for i, face in zip(work.tolist(), faces, strict=True):
         m, start, end = int(lane["micro_batch"][i]), lane["start"][i], lane["end"][i]
@@ -137,7 +144,7 @@ def _bars(
         need = size * (digits if m >= 0 else 1)
         text = letter if m < 0 or room > need + size + 3 else ""
         text += str(m) if m >= 0 else ""
-        if bar >= 7 and room > need + 1:
+        if size >= LEAST and room > need + 1:
             style: dict[str, Any] = {"ha": "center", "va": "center", "family": FONT, "zorder": 4}
             style |= {"fontsize": size, "color": ink if outlined else colours.ink_on(face)}
             ax.text((start + end) / 2, top + bar / 2 + 0.5, text, **style)

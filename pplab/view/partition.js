@@ -123,8 +123,7 @@ function cuts(model, root) {
   canvas.onpointermove = (e) => {
     const box = canvas.getBoundingClientRect();
     const spot = strips.hit(e.clientX - box.left, e.clientY - box.top);
-    tip.hidden = !spot || handles.dragging();
-    if (tip.hidden) return;
+    if (!spot || handles.dragging()) return tell(tip);
     const { line, i } = spot, s = sliceOf(line.bounds, i), { problem } = line;
     const speed = problem.speed[s], part = (column) => column[i + 1] - column[i];
     const time = (t) => timeWords(t / speed, about.unit);
@@ -140,11 +139,7 @@ function cuts(model, root) {
     if (line.measured) lines.push(`measured ${timeWords(line.measured[s], about.unit)}`
       + (line.excess[s] ? ` (${line.excess[s]})` : ""));
     if (line.warnings?.length) lines.push(...line.warnings);
-    tip.textContent = lines.join("\n");
-    const outer = root.getBoundingClientRect(), x = e.clientX - outer.left;
-    const left = x + tip.offsetWidth + 20 > outer.width ? x - tip.offsetWidth - 14 : x + 14;
-    tip.style.left = Math.max(0, left) + "px";
-    tip.style.top = e.clientY - outer.top + 16 + "px";
+    tell(tip, root, e, lines);
   };
   canvas.onpointerleave = () => { tip.hidden = true; };
 

@@ -23,6 +23,7 @@ Floats = NDArray[np.float64]
 
 BAR, MEASURED, LABEL, GAP = 20.0, 11.0, 13.0, 11.0  # heights in points
 LEFT = 96.0  # where the scale begins
+FEW = 16  # layers; of more than these, most are named or none is
 CAP = colours.LIGHT["cap"]
 
 
@@ -91,8 +92,8 @@ class _Scale:
 def _line(scale: _Scale, rows: Rows, row: Row, top: float) -> None:
     """One cut: its layers, the names of its stages, and measured times under them."""
     cut, card = row.partition, scale.card
-    size = 9.5 * min(1.0, (LEFT - cards.MARGIN - 8) / cards.wide(row.name, 9.5, "bold"))
-    card.say(cards.MARGIN, top + 6, row.name, size, weight="bold")
+    name, size = cards.fitted(row.name, LEFT - cards.MARGIN - 8, 9.5, "bold")
+    card.say(cards.MARGIN, top + 6, name, size, weight="bold")
     step = f"step {rows.time(cut.step)}"
     card.say(cards.MARGIN, top + 17, step, 8, color=cards.SOFT)
     ends = np.concatenate(([0.0], np.cumsum(cut.loads)))
@@ -189,22 +190,22 @@ def _hatched(x: float, y: float, wide: float, tall: float) -> Rectangle:
 def _names(ax: Axes, rows: Rows, row: Row, x: Floats) -> None:
     """Names of layers in their boxes, or their numbers, or nothing where neither fits."""
     layers, layout = rows.profile.layers, row.partition.problem.schedule.layout
-    bounds = row.partition.bounds
-    for s, (a, b) in enumerate(pairwise(bounds)):
+    gaps = np.diff(x) - 1.4
+    texts = [
+        next((t for t in (layer.name, str(i)) if cards.wide(t, 8) < gap - 4), "")
+        if gap >= 9
+        else ""
+        for i, (layer, gap) in enumerate(zip(layers, gaps, strict=True))
+    ]
+    if len(texts) > FEW and sum(map(bool, texts)) < len(texts) / 2:
+        return  # some numbers here and there would only raise questions
+    style: dict[str, Any] = {"ha": "center", "va": "center", "family": cards.FONT, "fontsize": 8}
+    for s, (a, b) in enumerate(pairwise(row.partition.bounds)):
         ink = colours.ink_on(stage_colour(*layout.place_of(s), layout.chunks))
         for i in range(a, b):
-            gap = x[i + 1] - x[i] - 1.4
-            if gap < 9:
-                continue
-            texts = [t for t in (layers[i].name, str(i)) if cards.wide(t, 8) < gap - 4]
-            if texts:
-                style: dict[str, Any] = {
-                    "color": ink,
-                    "ha": "center",
-                    "va": "center",
-                    "family": cards.FONT,
-                }
-                ax.text((x[i] + x[i + 1]) / 2 - 0.7, 2 + BAR / 2, texts[0], fontsize=8, **style)
+            if texts[i]:
+                middle = (x[i] + x[i + 1]) / 2 - 0.7
+                ax.text(middle, 2 + BAR / 2, texts[i], color=ink, **style)
 
 
 def _name(row: Row, s: int) -> str:
@@ -233,11 +234,11 @@ def _labels(
         middle = (scale.x(float(ends[s])) + scale.x(float(ends[s + 1]))) / 2
         room = scale.x(float(ends[s + 1])) - scale.x(float(ends[s])) - 4
         options = texts(s)
-        if sign:  # may be wider than its slice, when it must
-            options = [*options[:2], options[len(heavy) > 1]]
+        if sign:  # its name may be wider than its slice, when it must
+            options = [*options, options[len(heavy) > 1]]
         for k, text in enumerate(options):
             half = cards.wide(sign + text, 8.5, bold) / 2
-            if 2 * half > room and not (sign and k == 2):
+            if 2 * half > room and not (sign and k == len(options) - 1):
                 continue
             at = min(max(middle, LEFT + half), LEFT + scale.inside - half)
             if any(at + half + 4 > a and at - half - 4 < b for a, b in taken):

@@ -1,6 +1,7 @@
 // The picture of cuts on a canvas: one line a cut, layers as boxes as wide as their time, all on one
 // scale; under each line the names and times of its stages, the heaviest one outlined.
 const OWN_BAR = 36, BAR = 22, MEASURED = 13, LABELS = 18, GAP = 14;
+const FEW = 16;  // layers; of more than these, most are named or none is
 
 class Strips {
   constructor(canvas, root, about, layers) {
@@ -127,6 +128,7 @@ class Strips {
     this.font(12);
     ctx.fillStyle = c.soft;
     if (line.note) ctx.fillText(line.note, narrow ? after : 2, base + (narrow ? 0 : 15));
+    line.texts = this.texts(line);
     for (let s = 0; s + 1 < bounds.length; s++) {
       const colour = this.colour(problem, s), from = x[bounds[s]], to = x[bounds[s + 1]];
       ctx.fillStyle = colour;
@@ -145,8 +147,19 @@ class Strips {
     if (line.measured) this.paintMeasured(line);
   }
 
-  // Lines between the layers of a slice, and their names where these fit.
-  paintLayers({ x, y, bar, bounds }, s, colour) {
+  // The name of each layer, or its number, or nothing where neither fits its box.
+  texts({ x, bar }) {
+    this.font(bar > 30 ? 12 : 11);
+    const found = Array.from({ length: this.layers.n }, (_, i) => {
+      const room = x[i + 1] - x[i] - 6;
+      return room < 6 ? "" : [this.layer(i), `${i}`].find((one) => this.wide(one) < room) || "";
+    });
+    const named = found.filter(Boolean).length;
+    return found.length > FEW && named < found.length / 2 ? found.fill("") : found;
+  }
+
+  // Lines between the layers of a slice, and their names.
+  paintLayers({ x, y, bar, bounds, texts }, s, colour) {
     const { ctx } = this, ink = luminance(colour) < 0.1833 ? "#ffffff" : "#000000";
     this.font(bar > 30 ? 12 : 11);
     ctx.textAlign = "center";
@@ -158,11 +171,8 @@ class Strips {
         ctx.fillRect(x[i] - 1, y, 1, bar);
         ctx.globalAlpha = 1;
       }
-      if (width < 12) continue;
-      const text = [this.layer(i), `${i}`].find((one) => this.wide(one) < width - 6);
-      if (!text) continue;
       ctx.fillStyle = ink;
-      ctx.fillText(text, (x[i] + x[i + 1]) / 2 - 1, y + bar / 2);
+      if (texts[i]) ctx.fillText(texts[i], (x[i] + x[i + 1]) / 2 - 1, y + bar / 2);
     }
   }
 
@@ -179,13 +189,14 @@ class Strips {
       const more = says ? says(s) : "";
       const short = [`${name}: ${value}${more}`, `${name}${more}`, name];
       const texts = [`${word} ${name}: ${value}${more}`, ...short];
-      if (heavy && !says) {  // its name may be wider than the stage is
-        const signed = texts.slice(0, 2).map((text) => `▲ ${text}`);
-        texts.splice(0, texts.length, ...signed, signed[problem.chunks > 1 ? 1 : 0]);
+      if (heavy && !says) {  // its name may be wider than the stage is, when it must
+        texts.splice(2, 1);
+        texts.push(texts[problem.chunks > 1 ? 1 : 0]);
+        texts.forEach((text, k) => { texts[k] = `▲ ${text}`; });
       }
       for (const [k, text] of texts.entries()) {
         const half = this.wide(text) / 2;
-        const room = heavy && !says && k === 2 ? Infinity : (to - from) / 2 - 3;
+        const room = heavy && !says && k === 3 ? Infinity : (to - from) / 2 - 3;
         const middle = clamp((from + to) / 2, this.left + half, this.width - 2 - half);
         if (half > room || taken.some(([a, b]) => middle + half + 5 > a && middle - half - 5 < b)) {
           continue;

@@ -109,7 +109,7 @@ def _legend(profile: Profile) -> list[tuple[str, dict[str, Any], str]]:
     ]
     ink = colours.LIGHT["ink"]
     if profile.column("spread").any():
-        keys.append(("-", {"facecolor": ink}, "upright line: middle half of the repeats"))
+        keys.append(("|", {"color": ink}, "upright line: middle half of the repeats"))
     if profile.column("activation_bytes").any():
         keys.append(("", {"facecolor": colours.GREY}, "kept for the backward pass"))
         keys.append(("-", {"facecolor": ink}, "level line: handed to the next layer"))

@@ -79,8 +79,9 @@ function questions(model, root) {
       else inputs.forEach((input, k) => { input.checked = k === Number(card.answer); });
       said.dataset.state = card.said.state;
       said.replaceChildren();
-      make("b", "", said, `${card.said.sign} ${card.said.head ?? card.said.state}`);
-      if (card.said.reason) prose(said, ` ${card.said.reason}`);
+      const { state, sign, head = state, reason } = card.said;
+      make("b", "", said, `${sign} ${head}${reason && head === state ? ":" : ""}`);
+      if (reason) prose(said, ` ${reason}`);
     });
     const right = cards.filter((card) => card.said?.state === counted).length;
     score.textContent = counted ? `${right} of ${cards.length} ${counted}` : "";

@@ -63,8 +63,10 @@ def png_of(figure: Figure, large: int = LARGE) -> bytes:
     canvas.draw()
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     # A card has few colours: a palette makes the file a third as large, a coarse one smaller yet.
+    # The last step moves its colours to those that are really there: greys stay without a tint.
+    style: dict[str, Any] = {"dither": Image.Dither.NONE, "kmeans": 100}
     for count in (96, 24):
-        small = image.quantize(count, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        small = image.quantize(count, Image.Quantize.MAXCOVERAGE, **style)
         file = io.BytesIO()
         small.save(file, format="png", optimize=True, dpi=(DPI, DPI))
         if file.tell() < large:
@@ -115,7 +117,8 @@ def picture(
         card.say(left, top - 7, words.PILED, 7.5, color=cards.SOFT)
     for row, (_, rank) in enumerate(grid.rows):
         middle = (grid.top(row) + grid.top(row, grid.of - 1) + grid.bar) / 2
-        card.say(cards.MARGIN, top + middle, f"rank {rank}", min(8.5, grid.pitch - 1))
+        if rank % grid.named == 0:
+            card.say(cards.MARGIN, top + middle, f"rank {rank}", min(8.5, max(7.5, grid.pitch - 1)))
         for line, name in enumerate(names if grid.bar >= 7 else []):
             y = top + grid.top(row, line) + grid.bar / 2
             card.say(cards.MARGIN + 44, y, name, 7.5, color=cards.SOFT)
@@ -127,11 +130,12 @@ def picture(
         _ends(card, ax, timelines, (left, top, inside))
     if now is not None:
         ax.axvline(now.time, color=cards.INK, linewidth=1.2, zorder=6)
-        cards.draw_table(card, under - cards.ROW * len(moment) - 10, moment)
+        cards.draw_table(card, under - cards.ROW * len(moment) - 10, moment, loud=1)
     if memory:
         y = top + grid.height + AXIS
         limit = f"; dashed: the cap, {cap:g}" if cap is not None else ""
-        title = f"Memory: activations in flight, and the peak{limit}"
+        whose = f" ({' / '.join(names)})" if several else ""
+        title = f"Memory: activations in flight, and the peak{whose}{limit}"
         card.say(cards.MARGIN, y + 8, title, 8, color=cards.SOFT, weight="bold")
         strip = card.axes(left, y + 18, inside, STRIP * len(grid.rows))
         strip.set_xlim(ax.get_xlim())

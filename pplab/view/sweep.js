@@ -138,7 +138,7 @@ function sweep(model, root) {
     const meta = model.get("meta");
     head.replaceChildren();
     meta.facts.forEach(([value, text], i) => {
-      const box = make("div", i ? "fact" : "big", make("div", i ? "" : "one", head));
+      const box = make("div", i ? "fact" : "big", make("div", i ? "" : "one pp-main", head));
       make("b", "", box, value);
       make("span", "", box, text);
     });

@@ -13,6 +13,8 @@ from pplab.view.sweep_panels import describe
 
 WIDTH, TALL, GAP = 8.6 * 72, 258.0, 58.0  # points: the card, its panels, between two columns
 MARKS = {"circle": "o", "square": "s", "diamond": "D", "triangle": "^"}
+#: Behind a word that stands on lines.
+BEHIND = {"boxstyle": "square,pad=0.12", "facecolor": colours.LIGHT["page"], "linewidth": 0}
 PAGE, INK, SOFT, LINE, CAP = (colours.LIGHT[k] for k in ("page", "ink", "soft", "line", "cap"))
 
 
@@ -86,7 +88,7 @@ def _panel(
         if meta["knee"]:
             value, label = meta["knee"]
             ax.axvline(value, color=INK, linewidth=1.3, zorder=1)
-            card.say(across(value) + 4, top + tall - 8, label, 8, weight="bold")
+            card.say(across(value) + 4, top + tall - 8, label, 8, weight="bold", bbox=BEHIND)
     if what["level"]:
         value, label, kind = what["level"]
         colour = CAP if kind == "cap" else SOFT
@@ -107,7 +109,8 @@ def _panel(
         x, y, label = meta["best"]
         ring: dict[str, Any] = {"markersize": 14, "markerfacecolor": "none", "markeredgecolor": INK}
         ax.plot(x, y, "o", markeredgewidth=1.3, zorder=6, clip_on=False, **ring)
-        card.say(across(x), top + tall * (1 - y) + 18, label, 8, weight="bold", ha="center")
+        style = {"weight": "bold", "ha": "center", "bbox": BEHIND}
+        card.say(across(x), top + tall * (1 - y) + 18, label, 8, **style)
 
 
 def _dash(one: dict[str, Any]) -> Any:

@@ -182,13 +182,7 @@ function mount(model, root, { Kind = Picture, watch, below } = {}) {
     const lines = spot && (spot.i >= 0 ? describe(chart, spot.i) : describeIdle(chart, spot));
     const i = spot ? spot.i : -1;
     if (i !== chart.hover) { chart.hover = i; draw(); }
-    tip.hidden = !lines;
-    if (!lines) return;
-    tip.textContent = lines.join("\n");
-    const box = root.getBoundingClientRect(), x = e.clientX - box.left;
-    const left = x + tip.offsetWidth + 20 > box.width ? x - tip.offsetWidth - 14 : x + 14;
-    tip.style.left = Math.max(0, left) + "px";
-    tip.style.top = e.clientY - box.top + 16 + "px";
+    tell(tip, root, e, lines);
   };
   let grip = null, still = false;
   canvas.addEventListener("pointermove", (e) => {

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BOX, TALL, GAP, DROP = 34.0, 30.0, 40.0, 30.0  # a rank, its height, between stages, replicas
+LEAST = 470.0  # width of the card, in points
 SLOW = colours.LIGHT["cap"]
 #: Tints of nodes, told apart by their number in the box as well.
 TINTS = ("#4c78a8", "#b35806", "#3f7f4f", "#8c2d62", "#6f6f2b", "#5b5b8c")
@@ -42,10 +43,10 @@ def topology_bundle(topology: Topology) -> dict[str, Any]:
 class _Places:
     """Where each rank's box is, in points."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, down: float = 0.0) -> None:
         self.topology = topology
         self.cell = BOX * topology.model
-        self.left, self.top = cards.MARGIN + 52, 74.0
+        self.left, self.top = cards.MARGIN + 52, 74.0 + down
         self.width = self.left + topology.pipe * (self.cell + GAP) - GAP + cards.MARGIN + 8
         self.height = self.top + topology.data * (TALL + DROP) - DROP + 16
 
@@ -58,16 +59,21 @@ class _Places:
 
 def picture(topology: Topology) -> Figure:
     """A matplotlib figure: a box a rank, with its number, in the tint of its node."""
-    places = _Places(topology)
     keys = _legend(topology)
-    across = max(places.width, 470.0)
+    across = max(_Places(topology).width, LEAST)
+    title = f"{topology.world} ranks"
+    beside = cards.MARGIN + cards.wide(title, 15, "bold") + 14
+    words = [
+        line
+        for part in topology.sentence().split(" = ", 1)[1].split("; ")
+        for line in cards.wrapped(part, across - beside - cards.MARGIN, 8.5)
+    ]
+    places = _Places(topology, 14 * max(0, len(words) - 2))
     lines = 1 + cards.place_keys(keys, across)[-1][1]
     card = cards.Card(across, places.height + cards.KEYS * lines + cards.MARGIN, static.DPI)
-    card.say(cards.MARGIN, 18, f"{topology.world} ranks", 15, weight="bold")
-    words = topology.sentence().split(" = ", 1)[1].split("; ")
+    card.say(cards.MARGIN, 18, title, 15, weight="bold")
     for line, text in enumerate(words):
-        card.say(cards.MARGIN + cards.wide(f"{topology.world} ranks", 15, "bold") + 14,
-                 13 + 14 * line, text, 8.5)  # fmt: skip
+        card.say(beside, 13 + 14 * line, text, 8.5)
     for stage in range(topology.pipe):
         x = places.left + stage * (places.cell + GAP) + places.cell / 2
         card.say(x, places.top - 12, f"stage {stage}", 8.5, ha="center", weight="bold")
@@ -89,7 +95,7 @@ def _box(card: cards.Card, places: _Places, rank: int) -> None:
     several = places.topology.nodes > 1
     card.say(x + BOX / 2, y + (10 if several else TALL / 2), f"{rank}", 10, weight="bold", **style)
     if several:
-        card.say(x + BOX / 2, y + 22, f"node {places.topology.node(rank)}", 6.5, **style)
+        card.say(x + BOX / 2, y + 22, f"node {places.topology.node(rank)}", cards.SMALL, **style)
 
 
 def _links(card: cards.Card, places: _Places) -> None:
@@ -129,11 +135,14 @@ def _link(card: cards.Card, places: _Places, axis: str, one: int, other: int) ->
 
 
 def _legend(topology: Topology) -> list[tuple[str, dict[str, Any], str]]:
-    keys: list[tuple[str, dict[str, Any], str]] = []
-    for axis in AXES:
-        if getattr(topology, axis) > 1:
-            style = {"facecolor": TINTS[0] if axis == "model" else cards.SOFT}
-            keys.append(("" if axis == "model" else "-", style, WORDS[axis]))
+    marks: dict[str, tuple[str, dict[str, Any]]] = {
+        "pipe": ("→", {"color": cards.SOFT}),
+        "data": ("|", {"color": cards.SOFT}),
+        "model": ("", {"facecolor": TINTS[0]}),
+    }
+    keys = [(*marks[axis], WORDS[axis]) for axis in AXES if getattr(topology, axis) > 1]
     if topology.nodes > 1:
-        keys.append(("-", {"facecolor": SLOW}, "dashed red: between nodes"))
+        keys.append(("- -", {"color": SLOW}, "dashed red: between nodes"))
+        if topology.nodes <= len(TINTS):
+            keys.append(("", {"facecolor": TINTS[0]}, "one colour: one node"))
     return keys or [("", {"facecolor": TINTS[0]}, "a rank")]

@@ -25,7 +25,7 @@ NUMBERED = 4  # plans with a number in the field and a line below it
 WIDE = 6.0  # largest over smallest memory from which on the scale is logarithmic
 BEHIND = {"boxstyle": "square,pad=0.1", "facecolor": cards.PAGE, "linewidth": 0, "alpha": 0.85}
 FARTHEST = 3.0  # steps this many times the first one's are beyond the picture
-PLAN, OUT, CAP = colours.WORK["F"], colours.LIGHT["hatch"], colours.LIGHT["cap"]
+PLAN, OUT, CAP = colours.WORK["F"], colours.GREY, colours.LIGHT["cap"]
 REAL = colours.WORK["B"]
 
 

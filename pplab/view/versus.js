@@ -33,7 +33,7 @@ function versus(model, root) {
     make("i", over ? "over" : "", track).style.width = `${100 * share}%`;
     if (cap !== null) make("em", "", track).style.left = `${100 * cap}%`;
     make("b", "", cell, text);
-    if (note) make("span", over ? "warn" : "soft", cell, note);
+    if (note) cell.append(" ", make("span", over ? "warn" : "soft", null, note));
   };
   const table = () => {
     const { scores, columns, capShare, cap, verdict, setting } = model.get("meta");
@@ -46,7 +46,7 @@ function versus(model, root) {
     make("th", "", head, "Schedule", { scope: "col" });
     columns.forEach((title, k) => {
       const cell = make("th", "", head, title + " ", { scope: "col" });
-      if (k === 2 && cap) cell.append(make("span", "cap", null, `| cap ${cap}`));
+      if (k === 2 && cap) make("span", "cap", cell, `| cap ${cap}`);
     });
     for (const { name, cells, remarks } of scores) {
       const row = make("tr", "", body);

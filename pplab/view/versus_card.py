@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from pplab.view import card as cards
@@ -47,7 +48,8 @@ def picture(board: Scoreboard, *, width: float = 8.6) -> Figure:
     says = cards.wrapped(board.verdict(), room, 13, "bold")
     setting = cards.wrapped(board.setting(), room, 8.5)
     head = cards.MARGIN + 18 * len(says) + 13 * len(setting) + 24
-    below = head + ROW * len(board.scores) + 12
+    tops = list(accumulate((_tall(board, one) for one in board.scores), initial=head))
+    below = tops[-1] + 12
     stacked = sum(grid.height + TITLE + 7 for grid in grids)
     keys = cards.legend(timelines, apart=True)
     foot = below + (stacked + static.AXIS + 4 if timelines else 0)
@@ -59,8 +61,8 @@ def picture(board: Scoreboard, *, width: float = 8.6) -> Figure:
         y = cards.MARGIN + 18 * len(says) + 7 + 13 * line
         card.say(cards.MARGIN, y, text, 8.5, color=cards.SOFT)
     _head(card, board, head - 11)
-    for line, one in enumerate(board.scores):
-        _row(card, board, one, head + ROW * line)
+    for one, top in zip(board.scores, tops, strict=False):
+        _row(card, board, one, top)
     if timelines:
         _timelines(card, board, grids, below)
         cards.draw_legend(card, keys, foot)
@@ -79,21 +81,32 @@ def _head(card: cards.Card, board: Scoreboard, y: float) -> None:
             card.say(x, y, f"| cap {board.cap:g}", 7.5, color=CAP, weight="bold")
 
 
+def _remarks(board: Scoreboard, one: Score) -> list[str]:
+    """What stands under the name of a schedule that runs, in lines."""
+    text = board.remarks(one)
+    return cards.wrapped(text, NAME - 6, cards.SMALL) if text and one.runs else []
+
+
+def _tall(board: Scoreboard, one: Score) -> float:
+    """Height of the row of a schedule."""
+    return ROW + cards.SMALL * 1.25 * max(0, len(_remarks(board, one)) - 1)
+
+
 def _row(card: cards.Card, board: Scoreboard, one: Score, top: float) -> None:
     """Name, bars and remarks of one schedule; for one that cannot run, why."""
     across = card.width - 2 * cards.MARGIN
     card.box(cards.MARGIN, top - 3, across, 0.8, facecolor=cards.LINE, linewidth=0)
-    size = 8.5 * min(1.0, (NAME - 6) / cards.wide(one.name, 8.5, "bold"))
-    card.say(cards.MARGIN, top + 7, one.name, size, weight="bold")
+    name, size = cards.fitted(one.name, NAME - 6, 8.5, "bold")
+    card.say(cards.MARGIN, top + 7, name, size, weight="bold")
     if not one.runs:
         room = card.width - _left(0) - cards.MARGIN
         lines = cards.wrapped(board.remarks(one), room, 8)
         for line, text in enumerate([lines[0], lines[1] + " ..."] if len(lines) > 2 else lines):
             card.say(_left(0), top + 7 + 12 * line, text, 8, color=CAP)
         return
-    if remarks := board.remarks(one):
-        for line, text in enumerate(cards.wrapped(remarks, NAME - 6, 6.5)[:2]):
-            card.say(cards.MARGIN, top + 16 + 8 * line, text, 6.5, color=cards.SOFT)
+    for line, text in enumerate(_remarks(board, one)):
+        y = top + 18 + cards.SMALL * 1.25 * line
+        card.say(cards.MARGIN, y, text, cards.SMALL, color=cards.SOFT)
     for column, cell in enumerate(board.cells(one)):
         cap = board.cap_share if COLUMNS[column][1] == "peak" else None
         _bar(card, cell, _left(column), top + 1, cap)
@@ -111,7 +124,7 @@ def _bar(card: cards.Card, cell: Cell, x: float, y: float, cap: float | None) ->
     card.say(x, y + 15, cell.text, 8.5, weight="bold")
     if cell.note:
         beside = x + cards.wide(cell.text, 8.5, "bold") + 4
-        card.say(beside, y + 15.5, cell.note, 6.5, color=CAP if cell.over else cards.SOFT)
+        card.say(beside, y + 15.5, cell.note, cards.SMALL, color=CAP if cell.over else cards.SOFT)
 
 
 def _timelines(card: cards.Card, board: Scoreboard, grids: list[Lanes], top: float) -> None:
@@ -127,6 +140,6 @@ def _timelines(card: cards.Card, board: Scoreboard, grids: list[Lanes], top: flo
         draw_lanes(ax, [t], grid, inside / 72 * static.DPI, until=longest)
         for row, (_, rank) in enumerate(grid.rows):
             y = top + grid.top(row) + grid.bar / 2
-            card.say(cards.MARGIN, y, f"rank {rank}", min(7.5, grid.bar - 0.5))
+            card.say(cards.MARGIN, y, f"rank {rank}", cards.SMALL)
         top += grid.height + 7
     static.time_axis(card, ax, timelines, (left, top - 5, inside))

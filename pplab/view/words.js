@@ -11,6 +11,18 @@ function make(tag, name, parent, text, attributes = {}) {
   return node;
 }
 
+// Show a tooltip beside the pointer, and inside the picture where it has room there.
+function tell(tip, root, event, lines) {
+  tip.hidden = !lines;
+  if (!lines) return;
+  tip.textContent = lines.join("\n");
+  tip.style.left = 0;  // as wide as it wants to be
+  const box = root.getBoundingClientRect(), { offsetWidth: wide, offsetHeight: tall } = tip;
+  const x = event.clientX - box.left, y = event.clientY - box.top;
+  tip.style.left = Math.max(0, x + wide + 20 > box.width ? x - wide - 14 : x + 14) + "px";
+  tip.style.top = (y + 16 + tall > box.height && y > tall + 12 ? y - tall - 12 : y + 16) + "px";
+}
+
 // The operation of a span as a schedule writes it: F3, F3.1, U.
 function opName(d, j) {
   return LETTERS[d.kind[j]] + (d.micro[j] < 0 ? "" : d.micro[j])
@@ -108,7 +120,7 @@ function legend(box, meta) {
     mark.style.setProperty("--pp-d", meta.work.B);
     node.append(text);
   };
-  const whole = meta.whole ? meta.whole : meta.split ? "backward (input gradient only)" : "backward (whole)";
+  const whole = meta.whole || (meta.split ? "backward (input gradient only)" : "backward (whole)");
   const text = { F: "forward", B: whole, W: "weight gradient", U: "optimizer step" };
   for (const k of "FBWU") if (meta.kinds.includes(k)) item("work", text[k], meta.work[k], k);
   if (meta.chunks > 1) item("light", "lighter: later chunk of the rank", meta.work.F);

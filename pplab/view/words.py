@@ -63,6 +63,7 @@ def short_names(timelines: Sequence[Timeline]) -> list[str]:
         [t.source.split(":")[0] for t in timelines],
         [t.schedule for t in timelines],
         [t.source.split(":")[-1].strip() for t in timelines],
+        [f"M={t.micro_batches}" for t in timelines],
     ):
         if len(set(names)) == len(names) and all(names):
             return names

@@ -30,6 +30,18 @@ ZOOM_AND_PAN = """async () => {
   }
   return times;
 }"""
+#: Paints the picture again; gives what is written on the canvas: [text, size in pixels, alpha].
+WRITTEN = """async () => {
+  const proto = CanvasRenderingContext2D.prototype, plain = proto.fillText, found = [];
+  proto.fillText = function (text, ...place) {
+    found.push([String(text), parseFloat(this.font.match(/([\\d.]+)px/)[1]), this.globalAlpha]);
+    return plain.call(this, text, ...place);
+  };
+  document.body.classList.toggle("again");
+  await new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)));
+  proto.fillText = plain;
+  return found;
+}"""
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>widget</title>
 <style>body { margin: 12px; background: %(page)s } %(css)s</style>
 <body data-jp-theme-light="%(light)s"><div id="here"></div><button id="after">after</button>

@@ -358,6 +358,20 @@ def test_sizes_and_themes(
         assert wide <= 0
 
 
+def test_many_layers_on_a_narrow_page_leave_every_stage_its_name(
+    chromium: Any, tmp_path: Path
+) -> None:
+    costs = 1 + np.random.default_rng(1).random(60).round(2)
+    shown = compare_partitions(costs, 8, ("uniform", "optimal"))
+    with pages.opened(chromium, pages.write(shown, tmp_path / "a.html"), width=660) as page:
+        written = page.evaluate(pages.WRITTEN)
+    texts = [text for text, _, _ in written]
+    names = [text.removeprefix("▲ ") for text in texts if text.removeprefix("▲ ").isdigit()]
+    assert all(names.count(str(stage)) >= 3 for stage in range(1, 8)), "three cuts, eight stages"
+    assert not {"11", "17", "29"} & set(names), "some layers numbered and others not"
+    assert min(size for _, size, _ in written) >= 11
+
+
 @pytest.mark.parametrize(("costs", "stages"), [([0, 0, 0], 2), ([1, 2], 1), ([3], 1)])
 def test_models_of_nothing_and_pipelines_of_one(
     chromium: Any, tmp_path: Path, costs: list[float], stages: int

@@ -46,7 +46,7 @@ def test_a_wrong_answer_hears_why_and_a_right_one_counts(chromium: Any, tmp_path
         assert said.inner_text() == "", "what was said belonged to another answer"
         card.get_by_role("button", name="Check").click()
         answer(page, view)
-        assert said.inner_text().startswith("✓ right")
+        assert said.inner_text().startswith("✓ right: ")
         assert page.locator(".pp-score").inner_text() == "1 of 5 right"
         assert page.locator("form").nth(0).get_by_role("status").inner_text() == ""
 

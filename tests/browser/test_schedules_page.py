@@ -132,6 +132,21 @@ def test_the_player_steps_plays_and_goes_where_one_clicks(chromium: Any, tmp_pat
         assert clock.inner_text() == "At 16 units:", "a new picture begins anew"
 
 
+def test_what_lies_ahead_is_drawn_faintly_and_not_as_idle(chromium: Any, tmp_path: Path) -> None:
+    view = play(gpipe(2, 4), at=6)  # rank 1 runs B0, rank 0 waits for it
+    with pages.opened(chromium, pages.write(view, tmp_path / "a.html")) as page:
+        faint = {text for text, _, alpha in page.evaluate(pages.WRITTEN) if alpha < 1}
+        strong = {text for text, _, alpha in page.evaluate(pages.WRITTEN) if alpha == 1}
+        assert {"B1", "B2", "B3"} <= faint and not {"F0", "F3"} & faint
+        assert {"F0", "F3"} <= strong and "B3" not in strong
+        assert pixels(page, "#b35806") > 100, "rank 0 waits until now"
+        page.keyboard.press("Tab")
+        page.locator(".pp-host").focus()
+        page.keyboard.press("Escape")
+        settle(page)
+        assert {alpha for _, _, alpha in page.evaluate(pages.WRITTEN)} == {1}
+
+
 def test_dragging_pans_and_does_not_move_the_player(chromium: Any, tmp_path: Path) -> None:
     view = play(one_f_one_b(4, 8))
     with pages.opened(chromium, pages.write(view, tmp_path / "a.html")) as page:

@@ -10,9 +10,10 @@ import page as pages
 import pytest
 
 from pplab.core.costs import Costs
-from pplab.core.ops import B, F
+from pplab.core.ops import CODE, B, F
 from pplab.core.schedule import schedule
-from pplab.core.schedules import gpipe, one_f_one_b
+from pplab.core.schedules import gpipe, one_f_one_b, zb_h1
+from pplab.core.timeline import Timeline
 from pplab.view import TimelineView, explore
 
 pytestmark = pytest.mark.browser
@@ -46,6 +47,20 @@ def colour_counts(page: Any) -> dict[str, int]:
       }
       return n; }"""
     )
+
+
+#: The colours of the gradient that a swatch is painted with.
+_COLOURS = """(node) => {
+  const ctx = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const found = getComputedStyle(node).backgroundImage.match(/(rgba?|color)\\([^()]*\\)/g);
+  return found.map((colour) => {
+    ctx.clearRect(0, 0, 1, 1);
+    ctx.fillStyle = colour;
+    ctx.fillRect(0, 0, 1, 1);
+    return "#" + [...ctx.getImageData(0, 0, 1, 1).data].slice(0, 3)
+      .map((x) => x.toString(16).padStart(2, "0")).join("");
+  });
+}"""
 
 
 def settle(page: Any) -> None:
@@ -111,6 +126,65 @@ def test_tooltip_says_what_when_and_what_it_waited_for(chromium: Any, tmp_path: 
         page.mouse.move(2, 2)
         settle(page)
         assert not tip.is_visible()
+
+
+def test_a_tooltip_stays_inside_the_widget(chromium: Any, tmp_path: Path) -> None:
+    simulated, slower = (one_f_one_b(2, 3).simulate(backward=time) for time in (2, 3))
+    view = TimelineView(simulated, replace(slower, source="measured: paced"))
+    with pages.opened(chromium, pages.write(view, tmp_path / "a.html")) as page:
+        box, whole = canvas_box(page), page.locator("#here").bounding_box()
+        for x in (400, box["width"] - 180):
+            page.mouse.move(box["x"] + x, box["y"] + 128)  # on the last lane
+            settle(page)
+            tip = page.locator(".pp-tip").bounding_box()
+            assert tip["x"] >= whole["x"] and tip["y"] >= whole["y"]
+            assert tip["x"] + tip["width"] <= whole["x"] + whole["width"]
+            assert tip["y"] + tip["height"] <= whole["y"] + whole["height"]
+
+
+def test_what_is_written_can_be_read(chromium: Any, tmp_path: Path) -> None:
+    pair = [one_f_one_b(16, 8).simulate(), zb_h1(16, 16).simulate()]
+    views = {
+        "pair": TimelineView(*pair, memory=True),
+        "ranks": TimelineView(one_f_one_b(48, 48).simulate(), memory=True),
+        "letters": TimelineView(zb_h1(4, 8).simulate()),
+    }
+    for name, view in views.items():
+        file = pages.write(view, tmp_path / f"{name}.html")
+        with pages.opened(chromium, file, width=660) as page:
+            written = page.evaluate(pages.WRITTEN)
+        texts = [text for text, _, _ in written]
+        assert min(size for _, size, _ in written) >= 11
+        if name == "pair":
+            assert {"1F1B", "ZB-H1"} <= set(texts), "each lane says which timeline it shows"
+        if name == "ranks":
+            assert "rank 0" in texts and "rank 47" in texts, "of the memory strip"
+            assert texts.count("rank 46") == 2 and texts.count("rank 47") == 1
+        if name == "letters":
+            assert {"F0", "B0", "W0"} <= set(texts), "also where bars of one width are narrow"
+
+
+def test_the_title_of_the_memory_strip_fits(chromium: Any, tmp_path: Path) -> None:
+    long = "Memory: activations in flight, and the peak"
+    for width, title in ((1000, long), (540, "Activations in flight")):
+        with pages.opened(chromium, pages.write(two(), tmp_path / "a.html"), width=width) as page:
+            texts = [text for text, _, _ in page.evaluate(pages.WRITTEN)]
+            assert f"{title} (simulated / measured); dashed: the cap, 3" in texts
+
+
+def test_swatches_have_the_colours_of_the_picture(chromium: Any, tmp_path: Path) -> None:
+    plain = one_f_one_b(2, 3).simulate()
+    columns = {name: column.tolist() for name, column in plain.columns().items()}
+    for name, value in zip(columns, (0, 0, 1, CODE["G"], -1, 0, 11.0, 14.0), strict=True):
+        columns[name].append(value)
+    run = Timeline.of(columns, plain.layout, source="measured: paced", unit="units")
+    for dark in (False, True):
+        file = pages.write(TimelineView(run), tmp_path / "a.html", dark=dark)
+        with pages.opened(chromium, file) as page:
+            drawn = colour_counts(page)
+            for swatch, name in ((".pp-thin", "grey"), (".pp-wait", "waiting")):
+                shown = page.locator(f".pp-key {swatch}").evaluate(_COLOURS)
+                assert any(drawn.get(colour, 0) > 200 for colour in shown), (name, shown)
 
 
 def test_keyboard_steps_plays_and_keeps_the_focus(chromium: Any, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_schedule_that_raises_does_not_take_the_explorer_down() -> None:
     assert view.timeline is not None
     view._asked(None, wish(schedule="picky", micro_batches=9), [])
     assert view.meta["problems"] == [
-        "picky with 4 stages and 9 micro-batches cannot be built. "
+        "picky with 4 stages and 9 micro-batches cannot be built: "
         "IndexError: list index out of range"
     ]
     view._asked(None, wish(schedule="picky", micro_batches=8, seq=2), [])

@@ -1,6 +1,7 @@
 """Cuts beside each other: rows, words, the picture, and what the widget answers."""
 
 import base64
+import re
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -204,6 +205,25 @@ def test_from_few_layers_to_a_thousand(layers: int) -> None:
     data = shown._repr_mimebundle_()
     assert len(base64.b64decode(data["image/png"])) < 100_000
     assert len(data["text/plain"]) < 1_500
+
+
+def test_of_many_layers_most_are_named_or_none_is_and_every_stage_is() -> None:
+    costs = 1 + np.random.default_rng(1).random(60).round(2)
+    figure = picture(compare_partitions(costs, 8, ("uniform",)).rows)
+    assert not any(text.get_text().isdigit() for ax in figure.axes for text in ax.texts)
+    below = [text.get_text() for text in figure.texts if text.get_fontsize() == 8.5]
+    found = [re.match(r"(?:▲ )?(?:stage )?(\d)(?::|$)", text) for text in below]
+    assert sorted(name[1] for name in found if name) == list("01234567")
+    figure = picture(compare_partitions(costs[:12], 4, ("uniform",)).rows)
+    names = [text.get_text() for ax in figure.axes for text in ax.texts]
+    assert len(names) == 12
+
+
+def test_a_long_name_stays_large_enough_to_read() -> None:
+    cut = pplab.partition(article(), 3, "uniform")
+    figure = picture(compare_partitions({"what everybody does at first": cut}).rows)
+    name = next(t for t in figure.texts if t.get_text().startswith("what every"))
+    assert name.get_text().endswith("…") and name.get_fontsize() >= 7.5
 
 
 def test_chunks_have_the_colour_of_their_rank_and_get_lighter() -> None:

@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from pplab.core.costs import Costs
-from pplab.core.schedules import gpipe, one_f_one_b
+from pplab.core.schedules import gpipe, one_f_one_b, zb_h1
 from pplab.core.timeline import Timeline
+from pplab.view import card
 from pplab.view.static import picture, png, text
 
 SIMULATED = one_f_one_b(4, 8).simulate(Costs(0.01, 0.02, unit="s"))
@@ -49,6 +50,48 @@ def test_png_of_a_large_timeline_is_small_and_says_what_it_shows() -> None:
 
 def test_png_is_the_same_every_time() -> None:
     assert png(SIMULATED) == png(SIMULATED)
+
+
+def test_greys_have_no_tint() -> None:
+    """The band between the ends of two steps must not look like work."""
+    image = drawn(png([one_f_one_b(4, 8).simulate(), zb_h1(4, 8).simulate()]))
+    row = [image.getpixel((x, 300)) for x in range(760, 940)]
+    band = max(set(row), key=row.count)
+    assert min(band) > 215 and max(band) < 235 and max(band) - min(band) <= 4
+
+
+def test_no_text_is_smaller_than_eleven_pixels() -> None:
+    for plan in (one_f_one_b(4, 8), one_f_one_b(16, 16), one_f_one_b(64, 64), zb_h1(8, 32)):
+        t = plan.simulate()
+        for timelines in ([t], [t, t]):
+            figure = picture(timelines, memory=True)
+            texts = [*figure.texts, *(text for ax in figure.axes for text in ax.texts)]
+            assert min(text.get_fontsize() for text in texts) >= 7
+    names = [text.get_text() for text in picture(one_f_one_b(64, 64).simulate()).texts]
+    assert "rank 0" in names and "rank 1" not in names and "rank 62" in names
+
+
+def test_the_memory_strip_says_whose_peaks_it_shows() -> None:
+    words = [t.get_text() for t in picture([SIMULATED, measured()], memory=True, cap=3).texts]
+    title = "Memory: activations in flight, and the peak (simulated / measured); dashed: the cap, 3"
+    assert title in words
+
+
+def test_blocks_of_the_header_move_together_before_they_take_another_line() -> None:
+    three = [card.Block("27.3 %", "x" * 30, 25) for _ in range(3)]
+    roomy = sum(block.width for block in three) + 2 * card.MARGIN + 2 * 22
+    assert card.place(three, roomy)[1] == (card.MARGIN + three[0].width + 22, 0)
+    assert {line for _, line in card.place(three, roomy - 20)} == {0}
+    assert [line for _, line in card.place(three, roomy - 60)] == [0, 0, 1]
+
+
+def test_long_names_become_smaller_and_then_are_cut() -> None:
+    assert card.fitted("1F1B", 80, 9.5, "bold") == ("1F1B", 9.5)
+    text, size = card.fitted("optimal, by hand", 80, 9.5, "bold")
+    assert text == "optimal, by hand" and card.SMALL <= size < 9.5
+    text, size = card.fitted("what everybody does at first", 80, 9.5, "bold")
+    assert text.startswith("what every") and text.endswith("…") and size == card.SMALL
+    assert card.wide(text, size, "bold") <= 80
 
 
 def test_the_card_has_its_own_light_page() -> None:

@@ -257,3 +257,12 @@ def test_without_a_wait_at_the_end_the_ranks_own_part_counts() -> None:
     case = Case(4, 8, split=True, chunks=False, sync=False)
     best = which_schedule([case, replace(case, sync=True)])
     assert [choice.best.name for choice in best if choice.best] == ["ZB-H2", "ZB-H1"]
+
+
+def test_remarks_are_large_enough_to_read_and_move_the_next_row_down() -> None:
+    figure = picture(compare_schedules(["1f1b", "zb-h1", "dualpipev"], cap=4).board)
+    texts = [*figure.texts, *(text for ax in figure.axes for text in ax.texts)]
+    assert min(text.get_fontsize() for text in texts) >= 7
+    place = {text.get_text(): text.get_position()[1] for text in reversed(figure.texts)}
+    last = min(y for text, y in place.items() if text in ("needs B and W apart", "W apart"))
+    assert place["DualPipeV"] < last

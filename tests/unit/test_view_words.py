@@ -43,6 +43,7 @@ def test_short_names_tell_timelines_apart() -> None:
     assert words.short_names([sim, one_f_one_b(2, 2).simulate()]) == ["GPipe", "1F1B"]
     other = replace(sim, source="measured: computed")
     assert words.short_names([run, other]) == ["paced", "computed"]
+    assert words.short_names([sim, gpipe(2, 4).simulate()]) == ["M=2", "M=4"]
     assert words.short_names([sim, sim]) == ["first", "second"]
 
 
