@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pplab.view.moments import Moment
 
 DPI = 110
-LARGE = 60_000  # bytes: what a picture in a notebook should stay below
+LARGE = 54_000  # bytes: what a picture in a notebook should stay below
 AXIS, STRIP = 24.0, 17.0  # heights in points: time axis, memory of a rank
 
 
@@ -65,7 +65,7 @@ def png_of(figure: Figure, large: int = LARGE) -> bytes:
     # A card has few colours: a palette makes the file a third as large, a coarse one smaller yet.
     # The last step moves its colours to those that are really there: greys stay without a tint.
     style: dict[str, Any] = {"dither": Image.Dither.NONE, "kmeans": 100}
-    for count in (96, 24):
+    for count in (96, 48, 24):
         small = image.quantize(count, Image.Quantize.MAXCOVERAGE, **style)
         file = io.BytesIO()
         small.save(file, format="png", optimize=True, dpi=(DPI, DPI))

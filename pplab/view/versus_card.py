@@ -36,7 +36,7 @@ class Lanes(Grid):
 
 def png(board: Scoreboard) -> bytes:
     """The picture as a PNG."""
-    return static.png_of(picture(board), large=100_000)
+    return static.png_of(picture(board))
 
 
 def picture(board: Scoreboard, *, width: float = 8.6) -> Figure:
