@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pplab.traces import gpu
-from pplab.traces.names import step_number
+from pplab.traces.names import Vocabulary, step_number
 from pplab.traces.rows import Range, RankTrace, natural, rank_in_text
 
 #: What shows the end of a message that was awaited (NCCL's ranges end when it is queued).
@@ -33,13 +32,10 @@ def _key(event: dict[str, Any], name: str) -> Any:
 
 
 class Collected:
-    """The ranges of one file, by process; times in nanoseconds of the file.
+    """The ranges of one file, by process; times in nanoseconds of the file."""
 
-    wanted: whether a name means something; computes: whether it means work for the GPU.
-    """
-
-    def __init__(self, wanted: Callable[[str], bool], computes: Callable[[str], bool]) -> None:
-        self.wanted, self.computes = wanted, computes
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
         self.cpu: dict[Any, list[Found]] = defaultdict(list)
         self.gpu: dict[Any, list[tuple[str, int, int]]] = defaultdict(list)
         self.kernels = gpu.Kernels()
@@ -101,7 +97,7 @@ class Collected:
             return
         on_gpu = event.get("cat") == "gpu_user_annotation"
         number = step_number(name)
-        if self.wanted(name):
+        if self.vocabulary.means(name):
             if on_gpu:
                 self.gpu[_key(event, "tid")].append((name, start, end))
             else:
@@ -152,7 +148,7 @@ class Collected:
         self.pair()
         tracks = self._tracks()
         several = len(tracks) > 1
-        said = [rank_in_text(self._words(pid, thread)) for pid, thread, _ in tracks]
+        said = [rank_in_text(self.called.get((pid, thread), "")) for pid, thread, _ in tracks]
         told = None not in said and len(set(said)) == len(said)
         result = []
         for place, (pid, thread, ranges) in enumerate(tracks):
@@ -193,9 +189,6 @@ class Collected:
                 tracks.append((pid, None, ranges))
         return tracks or [(None, None, [])]
 
-    def _words(self, pid: Any, thread: Any) -> str:
-        return self.called.get((pid, thread), "")
-
     def _notes(self, path: Path, tracks: list[tuple[Any, Any, list[Found]]]) -> list[str]:
         notes = []
         if any(thread is not None for _, thread, _ in tracks):
@@ -217,16 +210,8 @@ class Collected:
         times = self.kernels.times([(r.start - base, r.end - base) for r in trace.ranges])
         if not any(times) and self.gpu:
             times = self._annotated(trace)
-        if not any(times):
-            return
-        left = 0
-        for number, (item, found) in enumerate(zip(trace.ranges, times, strict=True)):
-            left += found is None and self.computes(item.name)
-            if found is not None:
-                start, end = found
-                trace.ranges[number] = Range(item.name, start + base, end + base, item.at)
-        if left:
-            trace.notes.append(gpu.note(trace.label, left, len(trace.ranges)))
+        times = [found and (found[0] + base, found[1] + base) for found in times]
+        gpu.believe(trace, times, self.vocabulary)
 
     def _annotated(self, trace: RankTrace) -> gpu.Times:
         """The ranges of the stream that has most of them: the n-th F3 of the CPU is its n-th F3.

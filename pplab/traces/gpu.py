@@ -16,6 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pplab.traces.names import Vocabulary
+from pplab.traces.rows import RankTrace
+
 Times = list[tuple[int, int] | None]
 
 
@@ -88,9 +91,19 @@ def _add(table: array[int], row: tuple[int, ...]) -> None:
     table.extend(row)
 
 
-def note(label: str, missing: int, of: int) -> str:
-    """What to say when some passes launched no kernel, although others did."""
-    return (
-        f"{label}: {missing} of {of} ranges have no counterpart on the GPU and keep the times "
-        "of the CPU, which only queues the work"
-    )
+def believe(trace: RankTrace, times: Times, vocabulary: Vocabulary) -> None:
+    """Give the ranges of a rank the times of the GPU, and note it when some passes launched no
+    kernel although others did. Nothing without any such time."""
+    if not any(times):
+        return
+    missing = 0
+    for number, (item, found) in enumerate(zip(trace.ranges, times, strict=True)):
+        if found is None:
+            missing += vocabulary.computes(item.name)
+        else:
+            trace.ranges[number] = item._replace(start=found[0], end=found[1])
+    if missing:
+        trace.notes.append(
+            f"{trace.label}: {missing} of {len(times)} ranges have no counterpart on the GPU and "
+            "keep the times of the CPU, which only queues the work"
+        )

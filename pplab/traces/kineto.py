@@ -13,14 +13,13 @@ describe the one that is a pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pplab.traces.collected import LAUNCHES, Collected
 from pplab.traces.files import TraceError
 from pplab.traces.imported import Imported, Options, Sample
-from pplab.traces.names import computes, conventions, is_optimizer
+from pplab.traces.names import Vocabulary
 from pplab.traces.ranks import assemble
 from pplab.traces.rows import RankTrace, rank_in_text
 from pplab.traces.stream import EventStream
@@ -51,11 +50,11 @@ def recognises(sample: Sample) -> bool:
 
 def read_files(paths: list[Path], options: Options) -> Imported:
     """One timeline from the traces of all ranks; see ``load``."""
-    wanted = _interest(options)
+    vocabulary = Vocabulary(options.names)
     traces: list[RankTrace] = []
     kineto = False
     for path in paths:
-        found, is_kineto = _read(path, wanted, options)
+        found, is_kineto = _read(path, vocabulary, options)
         traces += found
         kineto = kineto or is_kineto
     title = FORMAT if kineto else OTHER
@@ -65,34 +64,17 @@ def read_files(paths: list[Path], options: Options) -> Imported:
     return assemble(traces, options, title, paths)
 
 
-def _interest(options: Options) -> Callable[[str], bool]:
-    """Whether a name means something: asked once for every name."""
-    known: dict[str, bool] = {}
-    parsers = [convention.parse for convention in conventions(options.names)]
-
-    def wanted(name: str) -> bool:
-        answer = known.get(name)
-        if answer is None:
-            answer = known[name] = is_optimizer(name) or any(parse(name) for parse in parsers)
-        return answer
-
-    return wanted
-
-
-def _read(
-    path: Path, wanted: Callable[[str], bool], options: Options
-) -> tuple[list[RankTrace], bool]:
+def _read(path: Path, vocabulary: Vocabulary, options: Options) -> tuple[list[RankTrace], bool]:
     """The ranks of one file (several, when it is a merged one), and whether Kineto wrote it."""
     stream = EventStream(path, options.progress)
-    parsers = [convention.parse for convention in conventions(options.names)]
-    collected = Collected(wanted, lambda name: computes(name, parsers))
+    collected = Collected(vocabulary)
     for event in stream:
         category = event.get("cat")
         if not isinstance(category, str) or category not in SKIPPED:
             collected.take(event)
         elif category == "kernel" or category in LAUNCHES:
             collected.work(event)
-        elif category == "python_function" and wanted(str(event.get("name"))):
+        elif category == "python_function" and vocabulary.means(str(event.get("name"))):
             collected.take(event)
     if not stream.has_events:
         if stream.cut:

@@ -7,7 +7,6 @@ range of an optimizer, ``Optimizer.step#Adam.step``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -40,12 +39,6 @@ def is_optimizer(name: str) -> bool:
     return _OPTIMIZER.fullmatch(name) is not None
 
 
-def computes(name: str, parsers: Iterable[Callable[[str], tuple[Named, ...]]]) -> bool:
-    """Whether it computes, by one of the conventions, rather than waits or sends."""
-    found = any(named.kind in "FBWU" for parse in parsers for named in parse(name))
-    return found or is_optimizer(name)
-
-
 def is_phase(name: str) -> bool:
     """Whether it is one of Megatron-LM's phases, which hold many operations each."""
     return _PHASE.fullmatch(name) is not None
@@ -54,6 +47,25 @@ def is_phase(name: str) -> bool:
 def conventions(names: Names | None) -> tuple[Convention, ...]:
     """The ways to read a name: the learner's own alone, when given. Raises TraceError."""
     return CONVENTIONS if names is None else (own(names),)
+
+
+class Vocabulary:
+    """What names mean by the conventions that may hold. Raises TraceError as ``conventions``."""
+
+    def __init__(self, names: Names | None) -> None:
+        self._parsers = [convention.parse for convention in conventions(names)]
+        self._known: dict[str, bool] = {}  # files say the same name a million times
+
+    def means(self, name: str) -> bool:
+        """Whether a name means something."""
+        if name not in self._known:
+            self._known[name] = is_optimizer(name) or any(parse(name) for parse in self._parsers)
+        return self._known[name]
+
+    def computes(self, name: str) -> bool:
+        """Whether it computes, by one of the conventions, rather than waits or sends."""
+        found = any(named.kind in "FBWU" for parse in self._parsers for named in parse(name))
+        return found or is_optimizer(name)
 
 
 def own(names: Names) -> Convention:

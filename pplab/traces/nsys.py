@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from typing import Any
 from pplab.traces import gpu
 from pplab.traces.files import TraceError
 from pplab.traces.imported import Imported, Options, Sample
-from pplab.traces.names import computes, conventions, is_optimizer, step_number
+from pplab.traces.names import Vocabulary, step_number
 from pplab.traces.ranks import assemble
 from pplab.traces.rows import Range, RankTrace, rank_in_text
 
@@ -112,11 +112,10 @@ def _read(data: _Database, options: Options) -> list[RankTrace]:
             raise TraceError(f"{data.path} is an SQLite database, but no {FORMAT}")
         return []
     strings = dict(data.rows("StringIds", "id", "value"))
-    parsers = [convention.parse for convention in conventions(options.names)]
+    vocabulary = Vocabulary(options.names)
     traces: dict[int, RankTrace] = {}
     found: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
     open_ranges: Counter[int] = Counter()
-    wanted: dict[str, bool] = {}
     host = _host(data)
     for start, end, kind, text, text_id, thread in data.rows(
         "NVTX_EVENTS", "start", "end", "eventType", "text", "textId", "globalTid"
@@ -139,15 +138,19 @@ def _read(data: _Database, options: Options) -> list[RankTrace]:
         if not (isinstance(start, int) and isinstance(end, int) and end >= start):
             continue
         number = step_number(name)
-        if name not in wanted:
-            wanted[name] = is_optimizer(name) or any(parse(name) for parse in parsers)
-        if wanted[name]:
+        if vocabulary.means(name):
             found[process].append((name, start, end))
         elif number is not None:
             trace.steps.append((number, start, end))
         else:
             trace.others[name] += 1
-    _on_gpu(data, found, traces, strings, lambda name: computes(name, parsers))
+    kernels = _kernels(data, set(found), strings)
+    for process, ranges in found.items():
+        trace = traces[process]
+        trace.ranges = [Range(name, start, end, start) for name, start, end in ranges]
+        times = kernels[process].times([(start, end) for _, start, end in ranges])
+        gpu.believe(trace, times, vocabulary)
+        trace.ranges.sort(key=lambda r: r.at)
     for process, count in open_ranges.items():
         traces[process].notes.append(
             f"{traces[process].label}: {count} ranges were still open when recording ended"
@@ -199,27 +202,6 @@ def _numbered(data: _Database, traces: list[RankTrace]) -> list[RankTrace]:
 
 #: Kernels, and graphs of kernels that were recorded as a whole (--cuda-graph-trace=graph).
 _WORK = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
-
-
-def _on_gpu(
-    data: _Database,
-    found: dict[int, list[tuple[str, int, int]]],
-    traces: dict[int, RankTrace],
-    strings: dict[int, str],
-    passes: Callable[[str], bool],
-) -> None:
-    """Fill in the ranges of every process, with the times of their kernels where they have any."""
-    kernels = _kernels(data, set(found), strings)
-    for process, ranges in found.items():
-        trace = traces[process]
-        times = kernels[process].times([(start, end) for _, start, end in ranges])
-        without = 0
-        for (name, start, end), on_gpu in zip(ranges, times, strict=True):
-            without += on_gpu is None and passes(name)
-            trace.ranges.append(Range(name, *(on_gpu or (start, end)), start))
-        if without and any(times):
-            trace.notes.append(gpu.note(trace.label, without, len(ranges)))
-        trace.ranges.sort(key=lambda r: r.at)
 
 
 def _kernels(
