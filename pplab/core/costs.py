@@ -74,15 +74,11 @@ class Costs:
             return np.asarray(self.backward, dtype=float) / 2
         return np.asarray(self.weight, dtype=float)
 
-    @property
-    def message(self) -> Floats:
-        """Time from the end of an operation until another rank can use its result; shape () or
-        (slices - 1,)."""
-        return np.asarray(self.latency, dtype=float) + self.message_bytes / self.bandwidth
-
     def messages(self, slices: int) -> Floats:
-        """That time by the cut which a message crosses; shape (slices - 1,)."""
-        message, cuts = self.message, max(0, slices - 1)
+        """Time from the end of an operation until another rank can use its result, by the cut that
+        the message crosses; shape (slices - 1,). Raises ValueError for another number of cuts."""
+        message = np.asarray(self.latency, dtype=float) + self.message_bytes / self.bandwidth
+        cuts = max(0, slices - 1)
         if message.ndim and message.shape != (cuts,):
             raise ValueError(
                 f"latency has shape {message.shape}; give one number or {cuts} (one per cut)"

@@ -100,6 +100,12 @@ class Graph:
         place = np.append(self.place, len(self.place))  # -1 picks the last one
         return place[self.before[self.order]], place[self.needs[self.order]]
 
+    @cached_property
+    def cut(self) -> Ints:
+        """Which cut the awaited message crosses, -1 for none: cut c lies behind slice c, and F of
+        slice c waits for c - 1, B for c + 1."""
+        return np.where(self.remote, self.piece - (self.kind == CODE["F"]), -1)
+
     @property
     def complete(self) -> bool:
         """False when the schedule deadlocks: some operations can never start."""

@@ -68,12 +68,12 @@ def times(schedule: Schedule, costs: Costs, graph: Graph | None = None) -> tuple
     `graph` is another graph to follow, with fewer dependencies. Raises what ``simulate`` raises.
     """
     graph = schedule.graph if graph is None else graph
-    return _times(graph, _durations(schedule, graph, costs), costs)
+    messages = costs.messages(schedule.layout.slices)
+    return _times(graph, _durations(schedule, graph, costs), messages, costs.overhead)
 
 
 def _durations(schedule: Schedule, graph: Graph, costs: Costs) -> Floats:
     table = costs.table(schedule.layout.slices, schedule.micro_batches)
-    costs.messages(schedule.layout.slices)  # raises where there are too many or too few
     table = np.concatenate([table, np.zeros((1, *table.shape[1:]))])  # U has its own cost below
     durations = table[graph.kind, graph.piece, graph.micro_batch]
     split = np.flatnonzero(graph.split)
@@ -83,21 +83,13 @@ def _durations(schedule: Schedule, graph: Graph, costs: Costs) -> Floats:
     return durations
 
 
-def _delays(graph: Graph, costs: Costs) -> Floats:
-    """Time of the message that each operation waits for, 0 where there is none; shape (N,)."""
-    message = costs.message
-    if not message.ndim or not message.size:
-        return np.where(graph.remote, message if message.size else 0.0, 0.0)
-    cut = graph.piece - (graph.kind == CODE["F"])  # F of slice c waits for c - 1, B for c + 1
-    cut[~graph.remote] = 0
-    return np.where(graph.remote, message[cut], 0.0)
-
-
-def _times(graph: Graph, durations: Floats, costs: Costs) -> tuple[Floats, Floats]:
+def _times(
+    graph: Graph, durations: Floats, messages: Floats, overhead: float
+) -> tuple[Floats, Floats]:
     """Start and end of every operation, wave by wave (see ``graph``)."""
     order, (before, needs) = graph.order, graph.in_wave_order
-    delay = _delays(graph, costs)[order]
-    lost = np.where(graph.before >= 0, costs.overhead, 0.0)[order]
+    delay = np.append(messages, 0.0)[graph.cut][order]
+    lost = np.where(graph.before >= 0, overhead, 0.0)[order]
     lasts = durations[order]
     count = len(order)
     start, end = np.empty(count), np.zeros(count + 1)  # end[-1]: "no predecessor", time 0

@@ -40,10 +40,7 @@ class Stepper:
         # Rows of the table of durations: F, whole B, W, B without W; then U, which takes no time.
         row = np.where(kind == CODE["U"], 4, np.where(graph.split[order], 3, kind))
         self._cell = row * slices + np.where(row == 4, 0, piece)
-        # The message an operation waits for crosses the cut before slice c: c = 1 .. slices - 1,
-        # and 0 stands for "no message".
-        crossed = np.where(kind == CODE["F"], piece, piece + 1)
-        self._cut = np.where(graph.remote[order], crossed, 0)
+        self._cut = graph.cut[order]
         self._first = graph.before[order] < 0
         before, needs = graph.in_wave_order
         self._waves = [
@@ -75,7 +72,7 @@ class Stepper:
         """Starts (N, K) and ends (N + 1, K) in wave order; the last end is "nothing before"."""
         table = np.stack([forward, backward, weight, backward - weight, np.zeros_like(forward)])
         lasts = table.reshape(-1, forward.shape[1])[self._cell]
-        delay = np.concatenate([np.zeros((1, forward.shape[1])), messages])[self._cut]
+        delay = np.concatenate([messages, np.zeros((1, forward.shape[1]))])[self._cut]
         start = np.empty_like(lasts)
         end = np.zeros((len(lasts) + 1, forward.shape[1]))
         lost = np.where(self._first, 0.0, self.overhead)[:, None]
