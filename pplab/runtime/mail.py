@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -44,11 +43,11 @@ class Mail:
         recorder: Recorder,
         status: Slot,
         staged: bool,
-        named: Unnamed | None = None,
-        receipts: Mapping[Message, Sequence[Message]] = MappingProxyType({}),
+        named: Unnamed,
+        receipts: Mapping[Message, Sequence[Message]],
     ) -> None:
         self.grid, self.recorder, self.status = grid, recorder, status
-        self.device, self.staged, self.named = device, staged, named or Unnamed()
+        self.device, self.staged, self.named = device, staged, named
         self.receipts = receipts
         # The process group itself: dist.isend and irecv spend 0.1 ms on checks per message
         self.world: Any = dist.distributed_c10d._get_default_group()

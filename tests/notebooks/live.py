@@ -146,7 +146,7 @@ class LiveNotebook(IPyNbFile):
 
     running: LiveCell | None = None
     began = 0.0
-    cells = passed = 0
+    passed = 0
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -163,7 +163,6 @@ class LiveNotebook(IPyNbFile):
 
     def collect(self) -> Iterator[LiveCell]:
         for cell in super().collect():
-            self.cells += not cell.options["skip"]
             made = LiveCell.from_parent(
                 self, name=cell.name, cell_num=cell.cell_num, cell=cell.cell, options=cell.options
             )
@@ -184,8 +183,8 @@ class LiveNotebook(IPyNbFile):
         if self.kernel.left_behind:
             left = "; ".join(self.kernel.left_behind)
             pytest.fail(f"the notebook left processes behind (now killed): {left}", pytrace=False)
-        if self.passed == self.cells:
-            TOOK[self.path] = (time.monotonic() - self.began, self.cells)
+        if self.passed == sum(not cell.options["skip"] for cell in self.live_cells):
+            TOOK[self.path] = (time.monotonic() - self.began, self.passed)
 
 
 class LiveCell(IPyNbCell):
@@ -193,13 +192,13 @@ class LiveCell(IPyNbCell):
 
     def runtest(self) -> None:
         cells = self.parent.live_cells
-        window = again.window(self.cell_num, [other.cell for other in cells])
-        for left in reversed(range(again.TIMES if window else 1)):
+        for left in reversed(range(again.TIMES)):
             try:
                 self.execute()
                 break
             except NbCellError as failure:
-                if not left or self.parent.timed_out:
+                window = again.window(self.cell_num, [other.cell for other in cells])
+                if not (left and window) or self.parent.timed_out:
                     raise
                 self.warn(again.MeasuredAgain(failure.inner_traceback or str(failure)))
             for number in window[:-1]:

@@ -68,10 +68,12 @@ class Job:
         """Whether a section's "enabled" is on."""
         return self.switched_on(section, "enabled")
 
-    def switched_on(self, section: str, key: str) -> bool:
-        """Whether a boolean is on; "auto" counts as off, as DeepSpeed drops it."""
-        value = self.section(section).get(key, False)
-        return value != "auto" and isinstance(value, (bool, int, float, str)) and truth(value)
+    def switched_on(self, section: str, key: str, default: bool = False) -> bool:
+        """Whether a boolean is on; "auto" is as good as missing, as DeepSpeed drops it."""
+        value = self.section(section).get(key, default)
+        if value == "auto":
+            return default
+        return isinstance(value, (bool, int, float, str)) and truth(value)
 
     def finding(
         self,

@@ -50,10 +50,14 @@ def number(
     return wrong("it is " + ("smaller." if given > value else "larger."), measured=measured)
 
 
+def is_per_cent(given: float | None) -> bool:
+    """Whether a number is 25 where 0.25 is meant."""
+    return given is not None and 1 < given <= 100
+
+
 def share(answer: Any, value: float, why: str, *mistakes: Mistake, **options: Any) -> Verdict:
     """``number`` for a share: 25 where 0.25 is meant is told so."""
-    given = number_of(answer)
-    if given is not None and 1 < given <= 100:
+    if is_per_cent(number_of(answer)):
         return wrong(AS_SHARE)
     return number(answer, value, why, *mistakes, **options)
 

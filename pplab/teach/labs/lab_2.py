@@ -11,7 +11,7 @@ from pplab.runtime import models
 from pplab.runtime.record import Run
 from pplab.runtime.run import run
 from pplab.teach.lab import Lab, Question
-from pplab.teach.labs.judging import AS_SHARE, listing, number, numbers_of, share
+from pplab.teach.labs.judging import AS_SHARE, is_per_cent, listing, number, numbers_of, share
 from pplab.teach.question import Mistake, number_of
 from pplab.teach.verdict import Verdict, right, wrong
 
@@ -204,7 +204,7 @@ def _recompute(answer: Any, lab: Lab) -> Verdict:
     if given is None:
         return wrong("two numbers are asked for: (bubble, length of the step in units).")
     bubble, length = given
-    if 1 < bubble <= 100:
+    if is_per_cent(bubble):
         return wrong(AS_SHARE)
     if bubble < before.bubble * 0.99:
         return wrong(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pplab.advise.check.finding import Edit, Finding
 from pplab.advise.check.job import Job
-from pplab.advise.check.lax import real, shown, truth, whole
+from pplab.advise.check.lax import real, shown, whole
 from pplab.advise.check.words import DTYPES
 
 ACCUM = "data_types.grad_accum_dtype"
@@ -194,8 +194,7 @@ def _on_the_cpu(job: Job) -> Iterator[Finding]:
     if job.zero == 0:
         return  # refused anyway
     device = job.get("zero_optimization.offload_optimizer.device", "none")
-    old = job.get("zero_optimization.cpu_offload", False)
-    offloaded = device in ("cpu", "nvme") or (isinstance(old, (bool, int, str)) and truth(old))
+    offloaded = device in ("cpu", "nvme") or job.switched_on("zero_optimization", "cpu_offload")
     states = job.switched_on("bf16", "bf16_optimizer_states")
     for section in ("fp16", "bf16"):
         key = f"{section}_master_weights_and_grads"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pplab.advise.check.finding import Edit, Finding
 from pplab.advise.check.job import Job
-from pplab.advise.check.lax import real, truth, whole
+from pplab.advise.check.lax import real, whole
 
 STAGE = "zero_optimization.stage"
 #: Settings without "stage3_" in their name that reach ZeRO-3 alone (``runtime/engine.py:2715``).
@@ -171,8 +171,7 @@ def conflicts(job: Job) -> Iterator[Finding]:
 
 def before_reducing(job: Job) -> Iterator[Finding]:
     """Gradients that are scaled before they are reduced: not where they are scattered."""
-    scatter = job.get("zero_optimization.reduce_scatter", True)
-    on = scatter == "auto" or (isinstance(scatter, (bool, int, str)) and truth(scatter))
+    on = job.switched_on("zero_optimization", "reduce_scatter", default=True)
     summed = str(job.config.get("gradient_allreduce_op", "mean")).lower() == "sum"
     if job.pipeline or not on or job.zero < 2 or (job.zero == 2 and summed):
         return
