@@ -6,6 +6,7 @@ The tables are those of tests/unit/test_memory.py and test_memory_field.py.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from pplab.core.memory import (
     transformer_memory,
 )
 from pplab.core.schedules import gpipe, one_f_one_b, pipedream, pipedream_2bw
+from tests.runs.test_measured import growth
 from tests.unit import test_memory as tables
 from tests.unit import test_memory_field as field
 from tests.unit.test_memory_pipeline import LOADS
@@ -28,7 +30,7 @@ from tests.unit.test_memory_pipeline import LOADS
 
 def run() -> list[dict[str, Any]]:
     """All figures."""
-    return [*_tables(), *_log(), *_a100(), *_runs()]
+    return [*_tables(), *_log(), *_a100(), *_runs(), _messages()]
 
 
 def _cells() -> Iterator[tuple[str, bool]]:
@@ -151,3 +153,19 @@ def _runs() -> Iterator[dict[str, Any]]:
         f"got; the last rank grew {max(last) / 1e6:.0f} MB more than predicted"
     )
     yield entry("memory.run_resident_error", 100 * max(resident), "%", None, "lower", how)
+
+
+def _messages() -> dict[str, Any]:
+    """How much of what 1F1B sends a rank still holds at the end of a step."""
+    id, how = "memory.messages_kept", "this system does not tell the peak memory of a process"
+    if sys.platform != "linux":
+        return entry(id, None, "%", 50, "lower", how)
+    few, many = growth(4), growth(64)
+    more = max(b - a for a, b in zip(few, many, strict=True))
+    how = (
+        f"two ranks, 1F1B, 2 MB messages: growth of the processes with M=4 "
+        f"({' and '.join(f'{g / 1e6:.0f}' for g in few)} MB) and M=64 "
+        f"({' and '.join(f'{g / 1e6:.0f}' for g in many)} MB); the larger difference, as a share "
+        "of the 60 messages more that each sends"
+    )
+    return entry(id, 100 * more / (60 * 2**21), "%", 50, "lower", how)

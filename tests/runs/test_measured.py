@@ -217,15 +217,17 @@ def widen_and_narrow() -> list[torch.nn.Module]:
     return [Widen(), Narrow()]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the growth of a process is read from /proc")
-def test_messages_that_have_arrived_are_not_kept() -> None:
-    def growth(micro_batches: int) -> list[int]:
-        plan = one_f_one_b(2, micro_batches)
-        run = pplab.run(plan, model, bounds=(0, 1, 2), steps=2, quiet=True, keep=False)
-        return [memory["resident_growth"] for memory in run.memory]
-
+def growth(micro_batches: int) -> list[int]:
+    """Bytes by which each of two ranks grows in steps of 1F1B with 2 MB messages (Linux)."""
     model = pplab.models.own(
         widen_and_narrow, torch.nn.functional.mse_loss, lambda _: (torch.ones(1, 8),) * 2
     )
+    plan = one_f_one_b(2, micro_batches)
+    run = pplab.run(plan, model, bounds=(0, 1, 2), steps=2, quiet=True, keep=False)
+    return [memory["resident_growth"] for memory in run.memory]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the growth of a process is read from /proc")
+def test_messages_that_have_arrived_are_not_kept() -> None:
     few, many = growth(4), growth(64)  # all messages together: 8 MB and 128 MB each way
     assert all(after < before + 60e6 for before, after in zip(few, many, strict=True)), (few, many)
