@@ -1,7 +1,7 @@
 """The notebook's side of a run: keeps the process server warm, sends jobs, receives events.
 
 Imports neither torch nor DeepSpeed. The server is started when it is first wanted (``warm()``),
-not at import, and ends with this process, whatever ends it.
+not at import, and ends with this process, whatever ends it (or when it is long idle).
 """
 
 from __future__ import annotations
@@ -117,9 +117,20 @@ def events(start: dict[str, Any], blobs: list[bytes]) -> Iterator[wire.Message]:
         yield from _events(start, blobs)
 
 
-def _events(start: dict[str, Any], blobs: list[bytes]) -> Iterator[wire.Message]:
+def _connected() -> tuple[Server, socket.socket]:
+    """A connection for one run. A server that ends for want of work just now is replaced."""
     server = warm()
-    connection = server.connect()
+    try:
+        return server, server.connect()
+    except ServerError:
+        if server.process.poll() != 0:
+            raise
+    server = warm()
+    return server, server.connect()
+
+
+def _events(start: dict[str, Any], blobs: list[bytes]) -> Iterator[wire.Message]:
+    server, connection = _connected()
     try:
         wire.send(connection, start, blobs)
         inbox = wire.Inbox()

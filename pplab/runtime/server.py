@@ -2,8 +2,9 @@
 
 ``python -m pplab.runtime.server DIRECTORY`` listens on DIRECTORY/socket, which only its owner can
 open. It lives as long as its standard input stays open: the notebook's kernel holds the other end,
-so the server ends with the kernel, however that ends. It stays single-threaded and runs no tensor
-operation and no CUDA call, so that forking it is safe.
+so the server ends with the kernel, however that ends. It also ends when nothing was run for
+$PPLAB_IDLE seconds: somebody who reads need not keep 250 MB; the next run starts another one. It
+stays single-threaded and runs no tensor operation and no CUDA call, so that forking it is safe.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from pplab.runtime.preload import preload
 from pplab.runtime.processes import adopt_orphans, kill_descendants
 from pplab.runtime.supervisor import supervise
 
+#: Seconds without a run after which the server ends, unless $PPLAB_IDLE says otherwise (0: never).
+IDLE = 1200.0
+
 
 def main(directory: Path) -> None:
     """Listen, import, and fork a supervisor per connection until standard input closes."""
@@ -38,9 +42,12 @@ def main(directory: Path) -> None:
     about = describe()
     gc.collect()
     gc.freeze()  # the collector never touches, and so never copies, what the ranks share
+    idle = float(os.environ.get("PPLAB_IDLE", IDLE)) or None
     while True:
-        readable, _, _ = select.select([listener, sys.stdin], [], [])
+        readable, _, _ = select.select([listener, sys.stdin], [], [], idle)
         if sys.stdin in readable and not os.read(0, 1024):
+            break
+        if not readable and not has_children():
             break
         if listener in readable:
             client, _ = listener.accept()
@@ -53,11 +60,21 @@ def main(directory: Path) -> None:
                 finally:
                     os._exit(0)
             client.close()
+    listener.close()
     kill_descendants()
     with contextlib.suppress(OSError):
         for path in directory.iterdir():
             path.unlink()
         directory.rmdir()
+
+
+def has_children() -> bool:
+    """Whether a run is going on. Children that have ended are gone: nobody waits for them."""
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def describe() -> dict[str, Any]:
