@@ -81,7 +81,8 @@ class QuestionsView(anywidget.AnyWidget):
         items = []
         for card in self.cards:
             options = "".join(f"<li>{marked(option)}</li>" for option in card["options"])
-            options = f"<ul>{options}</ul>" if options else f" <i>(a number {card['unit']})</i>"
+            number = f" <i>({('a number ' + card['unit']).strip()})</i>"
+            options = f"<ul>{options}</ul>" if options else number
             items.append(f"<li>{marked(card['text'])}{options}</li>")
         listed = f"<ol>{''.join(items)}</ol>" if len(items) > 1 else f"<ul>{items[0]}</ul>"
         intro = f"<p>{marked(self.intro)}</p>" if self.intro else ""

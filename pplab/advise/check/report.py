@@ -138,7 +138,8 @@ class Report:
             f" x replicas {show('replicas')}"
         )
         if r.get("stages") and r["stages"] > 1:
-            text += f"; {r['stages']} stages, {show('micro_batches')} micro-batches"
+            count = show("micro_batches")
+            text += f"; {r['stages']} stages, {count} micro-batch{'' if count == '1' else 'es'}"
             if r.get("bubble") is not None:
                 text += f", ideal bubble {r['bubble']:.1%}"
         if r.get("accumulation"):
