@@ -15,9 +15,9 @@ NBVAL := -p tests.notebooks.live --nbval --nbval-current-env --nbval-cell-timeou
 NOTEBOOKS = $(wildcard chapters labs/source)
 # Tests that start processes, kernels and browsers, or measure time: one after the other.
 LIVE = $(wildcard tests/runs tests/notebooks tests/browser)
-# Those of what only teachers need: in CI, and where `make kit` is said.
+# Those of what only teachers need, and of extras: in CI, and where `make kit` is said.
 KIT_TESTS = tests/notebooks/test_book.py tests/notebooks/test_nbgrader.py tests/runs/test_hub.py \
-  tests/unit/test_instructor_deploy.py
+  tests/runs/test_profiling_hf.py tests/unit/test_instructor_deploy.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -62,7 +62,7 @@ unit: $(READY) ## tests that need no process of their own, on two cores
 live: $(READY) ## real runs, the notebooks compared with their outputs, the browser
 	$(BIN)/python -m pytest $(NBVAL) $(LIVE) $(NOTEBOOKS) $(if $(CI),$(KIT_TESTS:%=--ignore=%))
 
-kit: $(KIT) ## tests of the book, the hub and the marks (CI runs them after the others)
+kit: $(KIT) ## tests of the book, the hub, the marks and extras (CI runs them after the others)
 	$(BIN)/python -m pytest $(KIT_TESTS)
 
 bench: $(READY) ## every ratio the project claims (ONLY=group)
@@ -74,9 +74,9 @@ gpu-check: $(READY) ## the tests that need a CUDA GPU
 chapters: $(READY) ## execute the notebooks again and store their outputs (ARGS=path for one)
 	$(BIN)/python tools/refresh_notebooks.py $(ARGS)
 
-# What only those who teach need comes on top, when it is first asked for.
+# What only those who teach need comes on top, when it is first asked for; the extras with it.
 $(KIT): $(READY) requirements-kit.txt
-	@echo "Installing what a teacher needs into $(VENV): 0.2 GB."
+	@echo "Installing what a teacher needs, and the extras, into $(VENV): 0.3 GB."
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --disable-pip-version-check \
 	  -r requirements.txt -r requirements-kit.txt
 	@touch $@

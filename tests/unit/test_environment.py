@@ -57,6 +57,12 @@ def test_extra_run_has_the_same_pins():
     assert project()["optional-dependencies"]["run"] == wanted
 
 
+def test_extra_hf_is_what_the_kit_tests():
+    kit = (ROOT / "requirements-kit.txt").read_text()
+    (wanted,) = project()["optional-dependencies"]["hf"]
+    assert wanted in [line.partition("  #")[0] for line in kit.splitlines()]
+
+
 def test_every_dependency_of_the_package_is_pinned():
     names = {re.match(r"[A-Za-z0-9_.-]+", text)[0] for text in project()["dependencies"]}
     assert names - pins().keys() == set()
