@@ -10,5 +10,8 @@ def holds(claim: bool, sentence: str) -> None:
     reads what to take away, and CI finds out when it stops being true.
     """
     if not claim:
-        raise AssertionError(f"this should hold here, but does not: {sentence}")
+        raise AssertionError(
+            f"this should hold here, but does not: {sentence}. If this machine had something else "
+            "to do, run the cells that measured it again."
+        )
     print(f"✓ {sentence}")

@@ -1,46 +1,49 @@
-"""Which cells to run again when a check of measured values fails.
-
-A learner whose machine was busy with something else runs the cells again; so does the test. A
-claim that is false stays false however often it is measured, and every repetition is a warning in
-pytest's summary: it can be seen when a claim begins to hold only now and then.
-"""
+"""Which cells to run again when a check of measured values fails (see ``tests.measuring``)."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
-#: How often a check may be tried, the first time included.
-TIMES = 3
 #: A cell that checks: a sentence of a chapter, or a question of a lab.
 CHECKS = re.compile(r"^\s*(holds\(|lab\.check\()", re.MULTILINE)
 
 
-class MeasuredAgain(pytest.PytestWarning):
-    """What failed before the cells were run again."""
-
-    def __init__(self, traceback: str) -> None:
-        lines = re.sub(r"\x1b\[[0-9;]*m", "", traceback).strip().splitlines()
-        super().__init__(f"measured again, because the first time: {lines[-1]}")
-
-
 def window(number: int, cells: Sequence[Any]) -> list[int]:
-    """Numbers of the code cells to run again when cell `number` fails: those since the last check
-    before it, and itself.
+    """Numbers of the code cells to run again when cell `number` fails, itself the last of them:
+    those that made the names it uses, and theirs.
 
     Empty when it checks nothing, or when nothing in them is measured: no repetition would change
     the result.
     """
     if not CHECKS.search(cells[number].source):
         return []
-    first = number
-    while first > 0 and not CHECKS.search(cells[first - 1].source):
-        first -= 1
-    found = list(range(first, number + 1))
-    return found if any(is_measured(cells[n]) for n in found) else []
+    found, used = {number}, names(cells[number].source)[1]
+    for earlier in reversed(range(number)):
+        made, needed = names(cells[earlier].source)
+        if made & used:
+            found.add(earlier)
+            used = (used - made) | needed
+    return sorted(found) if any(is_measured(cells[n]) for n in found) else []
+
+
+def names(source: str) -> tuple[set[str], set[str]]:
+    """What a cell makes, and what it uses; nothing when it is not plain Python."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return set(), set()
+    made, used = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else made).add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            made.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            made |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+    return made, used
 
 
 def is_measured(cell: Any) -> bool:

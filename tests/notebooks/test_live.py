@@ -91,6 +91,26 @@ NOTEBOOKS = {
         (COUNT, shown("0"), ["nbval-ignore-output"]),
         ("holds(tries >= 4)", shown("holds\n")),
     ],
+    "measured_before": [
+        (COUNT, shown("0"), ["nbval-ignore-output"]),
+        ("twice = 2 * tries", []),
+        ("holds(tries > 0)", shown("holds\n")),
+        ("holds(twice >= 4)", shown("holds\n")),
+    ],
+    "measured_in_a_lab": [
+        ("import itertools\nnumbers = itertools.count()\nprint('opened')", shown("opened\n")),
+        ("case = next(numbers)\nprint('[measured]', case)", shown("[measured] 7\n")),
+        (
+            "class lab:\n    def check(case):\n        print(['wrong', 'right'][case > 0])\n"
+            "lab.check(case)",
+            shown("right\n"),
+        ),
+    ],
+    "busy": [
+        (COUNT, shown("0"), ["nbval-ignore-output"]),
+        ("holds(tries >= 4)", shown("holds\n")),
+        ("print('the rest')", shown("the rest\n")),
+    ],
     "not_measured": [(COUNT, shown("1\n")), ("holds(tries >= 2)", shown("holds\n"))],
     "dead_kernel": [("import os\nos._exit(1)", []), ("print(1)", shown("1\n"))],
     "left_behind": [
@@ -111,10 +131,21 @@ NOTEBOOKS = {
 }
 
 
+#: Others take a third of the processors' time while the notebook "busy" is tried, else nothing.
+CONFTEST = """
+import os
+from tests import measuring
+
+measuring.PAUSES = (0.0, 0.0)
+measuring.taken = lambda: 0.33 if "busy" in os.environ["PYTEST_CURRENT_TEST"] else 0.0
+"""
+
+
 class Outcome(NamedTuple):
     """What pytest said about one cell."""
 
     failure: str
+    skipped: str
     seconds: float
 
 
@@ -128,6 +159,7 @@ def outcomes(tmp_path_factory) -> dict[str, list[Outcome]]:
             cell.metadata["tags"] = tags[0] if tags else []
             notebook.cells.append(cell)
         nbformat.write(notebook, folder / f"{name}.ipynb")
+    (folder / "conftest.py").write_text(CONFTEST)
     report = folder / "report.xml"
     options = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=60", "--color=no", "-q"]
     options += [f"--nbval-sanitize-with={ROOT / 'tests/notebooks/sanitize.cfg'}"]
@@ -150,9 +182,13 @@ def outcomes(tmp_path_factory) -> dict[str, list[Outcome]]:
     found: dict[str, list[Outcome]] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         name = case.get("classname", "").split(".")[0]
-        bad = [part for part in case if part.tag in ("failure", "error")]
-        text = "\n".join(f"{part.get('message')}\n{part.text}" for part in bad)
-        found.setdefault(name, []).append(Outcome(text, float(case.get("time", 0))))
+        said = dict.fromkeys(("failure", "error", "skipped"), "")
+        for part in case:
+            said[part.tag] = f"{part.get('message')}\n{part.text}"
+        outcome = Outcome(
+            said["failure"] + said["error"], said["skipped"], float(case.get("time", 0))
+        )
+        found.setdefault(name, []).append(outcome)
     return found
 
 
@@ -171,10 +207,12 @@ def outcomes(tmp_path_factory) -> dict[str, list[Outcome]]:
         "stderr",
         "expected_error",
         "measured_again",
+        "measured_before",
+        "measured_in_a_lab",
     ],
 )
 def test_passes(outcomes, name):
-    assert [cell.failure for cell in outcomes[name]] == [""] * len(NOTEBOOKS[name])
+    assert [cell.failure + cell.skipped for cell in outcomes[name]] == [""] * len(NOTEBOOKS[name])
 
 
 @pytest.mark.parametrize(
@@ -190,6 +228,15 @@ def test_an_unexpected_error_fails(outcomes):
 
 def test_a_check_that_never_holds_fails_however_often_it_is_measured(outcomes):
     assert "AssertionError" in outcomes["measured_often"][1].failure
+
+
+def test_a_check_is_skipped_where_others_take_the_processors(outcomes):
+    first, check, rest = outcomes["busy"]
+    assert first == first._replace(failure="", skipped="")
+    assert check.failure == "" and "cannot be measured here and now" in check.skipped
+    assert "others took 33%, 33%, 33% of the processors' time" in check.skipped
+    assert "What failed: AssertionError" in check.skipped
+    assert rest == rest._replace(failure="", skipped="")
 
 
 def test_a_check_of_what_is_not_measured_is_not_tried_again(outcomes):

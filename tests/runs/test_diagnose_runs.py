@@ -11,6 +11,7 @@ import pytest
 import pplab
 from pplab.cli import main
 from pplab.core.schedules import one_f_one_b
+from tests.measuring import measured
 
 MS = 1e-3
 PLAN = one_f_one_b(4, 8)
@@ -26,7 +27,9 @@ def healthy() -> pplab.Run:
     return run()
 
 
-def test_a_healthy_run_has_no_great_cause(healthy: pplab.Run) -> None:
+@measured
+def test_a_healthy_run_has_no_great_cause(clean: str) -> None:
+    healthy = run()
     found = pplab.diagnose(healthy)
     assert found.counts == {"ranks": 4, "replicas": 1, "micro_batches": 8, "steps": 3}
     assert sum(p.seconds for p in found.parts) == pytest.approx(found.step)
@@ -38,6 +41,7 @@ def test_a_healthy_run_has_no_great_cause(healthy: pplab.Run) -> None:
     assert text.startswith("[measured] measured: paced: 4 ranks")
 
 
+@measured
 def test_a_slow_rank_of_one_replica_is_named(clean: str) -> None:
     done = run(replicas=2, faults={"slow": {"rank": 2, "replica": 1, "factor": 2.0}})
     assert done.timeline.source == "measured: paced, with planted faults"
@@ -46,6 +50,7 @@ def test_a_slow_rank_of_one_replica_is_named(clean: str) -> None:
     assert (first.where["rank"], first.where["replica"]) == (2, 1)
 
 
+@measured
 def test_a_heavy_stage_is_named_with_the_layers_to_move(tmp_path: Path, clean: str) -> None:
     model = pplab.models.paced(4 * MS, 8 * MS, layers=10)
     done = run(model, bounds=(0, 2, 4, 6, 10), keep=True)
@@ -57,6 +62,7 @@ def test_a_heavy_stage_is_named_with_the_layers_to_move(tmp_path: Path, clean: s
     assert done.directory is not None and main(["diagnose", str(done.directory)]) == 1
 
 
+@measured
 def test_a_slow_link_is_named_and_changes_no_number(healthy: pplab.Run, clean: str) -> None:
     done = run(faults={"link": (0, 20 * MS, 0)})
     assert done.losses == healthy.losses
@@ -71,6 +77,7 @@ def test_a_slow_link_is_named_and_changes_no_number(healthy: pplab.Run, clean: s
             assert s.start - end[s.step, other, s.op] >= 20 * MS
 
 
+@measured
 def test_a_slow_loader_is_named(healthy: pplab.Run, clean: str) -> None:
     done = run(faults={"loading": 10 * MS})
     assert done.losses == healthy.losses
@@ -79,6 +86,7 @@ def test_a_slow_loader_is_named(healthy: pplab.Run, clean: str) -> None:
     assert first.where["ranks"] == [0, 3] and first.where["each"] >= 10 * MS
 
 
+@measured
 def test_unequal_micro_batches_are_named(clean: str) -> None:
     done = run(faults={"lengths": (0.5, 1.5, 0.7, 1.3, 0.6, 2.0, 0.4)})
     found = pplab.diagnose(done)
@@ -86,12 +94,14 @@ def test_unequal_micro_batches_are_named(clean: str) -> None:
     assert found["slow worker"].seconds == 0
 
 
+@measured
 def test_a_rank_that_is_slow_at_times_is_named(clean: str) -> None:
     first = pplab.diagnose(run(faults=pplab.Faults(slow={"rank": 1, "factor": 3.0, "part": 0.4})))
     assert first.first is not None and first.first.name == "slow worker"
     assert first.first.where["rank"] == 1 and "at times" in first.first.what
 
 
+@measured
 def test_deepspeeds_own_engine_can_be_diagnosed(clean: str) -> None:
     done = pplab.run(
         None, pplab.models.paced([4 * MS] * 2 + [12 * MS], [8 * MS] * 2 + [24 * MS]),

@@ -21,6 +21,7 @@ import pplab
 from pplab import models, schedules
 from pplab.core.ops import CODE
 from pplab.runtime.hosts.network import ADDRESSES, NotPermitted, TwoHosts, two_hosts
+from tests.measuring import measured
 from tests.runs.processes import none_left
 
 AHEAD = 5000  # seconds by which the second host's clock is wrong
@@ -72,6 +73,7 @@ def test_two_hosts_compute_what_one_does(hosts: TwoHosts, clean: str) -> None:
     assert nobody_left()
 
 
+@measured
 def test_a_slow_link_between_the_hosts_shows_in_the_timeline(hosts: TwoHosts, clean: str) -> None:
     """128 kB a message over a link of 20 Mbit/s: 40 ms, of a real network stack."""
     plan = schedules.one_f_one_b(stages=2, micro_batches=4)

@@ -19,6 +19,7 @@ from pplab.core.profile import LayerProfile, Profile
 from pplab.core.schedule import ScheduleMaker
 from pplab.core.schedules import dualpipev, gpipe, interleaved, one_f_one_b, pipedream
 from pplab.runtime.rebalance import Rebalanced
+from tests.measuring import measured
 from tests.runs.test_truth import SMALL, assert_same
 
 GPT = pplab.models.gpt(**SMALL)  # 6 layers
@@ -209,6 +210,7 @@ def test_a_method_is_run_predicted_and_measured(clean: str) -> None:
     assert uniform.stage_times.total.max() >= 0.048  # against 36 ms a micro-batch
 
 
+@measured
 def test_a_better_cut_is_found_from_the_measurement_and_told(clean: str) -> None:
     first = start(one_f_one_b(2, 4), FOUR)
     again = pplab.rebalance(first, quiet=True)
@@ -226,6 +228,7 @@ def test_a_better_cut_is_found_from_the_measurement_and_told(clean: str) -> None
     assert str(still).startswith("no layer moved")
 
 
+@measured
 def test_slow_ranks_are_emulated_found_out_and_cut_for(clean: str) -> None:
     """Ranks 2 and 3 of half the speed: two old GPUs beside two new ones."""
     model = pplab.models.paced([0.005] * 6, [0.010] * 6)

@@ -15,6 +15,7 @@ import pplab
 from pplab.core.schedules import one_f_one_b, pipedream, pipedream_2bw, zb_h1
 from pplab.core.schedules.weights import versions_held
 from pplab.runtime.weight_versions import groups, last_uses
+from tests.measuring import measured
 
 SMALL = {"layers": 6, "width": 32, "heads": 2, "context": 16}  # 8 layers
 GPT = pplab.models.gpt(**SMALL)
@@ -179,6 +180,7 @@ def test_replicas_average_before_each_update(clean: str) -> None:
         np.testing.assert_allclose(two.parameters[name], value, rtol=1e-4, atol=1e-6)
 
 
+@measured
 def test_no_flush_no_bubble_in_the_steady_state(clean: str) -> None:
     """24 micro-batches in one stream take less time than in three steps that flush."""
     model = pplab.models.paced(6e-3, 12e-3)

@@ -20,6 +20,7 @@ from pplab.core.ops import Op
 from pplab.core.schedules import dualpipev, one_f_one_b, zb_h1
 from pplab.runtime.nets.gpt import Block
 from pplab.runtime.split_backward import Graph, backward_inputs
+from tests.measuring import measured
 
 MS = 1e-3
 
@@ -235,6 +236,7 @@ def test_junctions_are_where_weights_join() -> None:
 # -- in real runs ---------------------------------------------------------------------------------
 
 
+@measured
 def test_paced_layers_take_their_time_for_f_b_and_w(clean: str) -> None:
     model = pplab.models.paced(4 * MS, 9 * MS, weight=3 * MS)
     run = pplab.run(zb_h1(2, 4), model, quiet=True, keep=False, steps=4)
@@ -247,6 +249,7 @@ def test_paced_layers_take_their_time_for_f_b_and_w(clean: str) -> None:
     np.testing.assert_allclose(run.costs.weight, 3 * MS, rtol=0.3)
 
 
+@measured
 def test_costs_of_a_run_without_w_leave_its_part_open(clean: str) -> None:
     model = pplab.models.paced(2 * MS, 4 * MS)
     run = pplab.run(one_f_one_b(2, 4), model, quiet=True, keep=False)

@@ -20,6 +20,7 @@ from pplab.core.timeline import Timeline
 from pplab.runtime.launch import free_port
 from pplab.traces import load, read
 from pplab.traces.clocks import TOLERANCE
+from tests.measuring import measured
 
 MS = 0.001
 WHAT = ("step", "replica", "rank", "kind", "micro_batch", "chunk")
@@ -32,6 +33,7 @@ def same_operations(read_back: Timeline, recorded: Timeline, kinds: str) -> None
         assert np.array_equal(getattr(mine, name), getattr(theirs, name)), name
 
 
+@measured
 def test_a_profiled_run_reads_back(clean: str) -> None:
     """Split backward passes, two steps: every span once, and the same bubble."""
     run = pplab.run(
