@@ -7,8 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pplab.core.breakdown import Breakdown, Part
 from pplab.core.costs import Costs
-from pplab.core.ops import B, F, W
+from pplab.core.ops import CODE, B, F, W
+from pplab.core.profile import LayerProfile, Profile
 from pplab.core.schedule import schedule
 from pplab.core.schedules import (
     dualpipev,
@@ -19,6 +21,7 @@ from pplab.core.schedules import (
     zb_h1,
     zb_h2,
 )
+from pplab.core.timeline import Timeline
 from pplab.runtime.failure import RunError
 from pplab.teach import lab as lab_module
 from pplab.teach.lab import open_lab
@@ -49,6 +52,109 @@ def test_lab_1_measures_its_cases():
     assert (
         verdict(1, "own", (a, a.measures.bubble_overhead, 0)).misconception == "overhead-is-bubble"
     )
+
+
+@pytest.mark.parametrize("like", [1, 2, 3])
+def test_any_of_the_other_ranks_is_a_good_example_on_a_busy_machine(like):
+    """Other ranks that differ, and a step so long that the known mistake comes near the truth."""
+    costs = {"forward": [1.55, 1.0, 1.03, 1.12], "backward": [3.1, 2.0, 2.06, 2.24]}
+    lab = opened(1)
+    b = case("B")
+    b.costs, b.step_time = SimpleNamespace(**costs, update=0.0), 47.0
+    lab.cases["B"] = lambda: b
+    f, w = costs["forward"][like], costs["backward"][like]
+    even = one_f_one_b(4, 8).simulate(forward=f, backward=w).step_time
+    assert lab.check("q3", even).ok
+    assert not lab.check("q3", 0.9 * 33).ok and not lab.check("q3", 47).ok
+    excess = costs["forward"][0] - f + costs["backward"][0] - w
+    assert lab.check("q3", 47 - 8 * excess).misconception == "excess-lost-in-full"
+
+
+def test_an_even_step_may_be_simulated_with_all_that_was_measured():
+    """Messages that take long, as where the ranks wait for a processor."""
+    lab = opened(1)
+    b = case("B")
+    b.costs = Costs([1.5, 1, 1, 1], [3, 2, 2, 2], update=0.1, latency=0.2, overhead=0.05)
+    b.step_time = one_f_one_b(4, 8).simulate(b.costs).step_time
+    lab.cases["B"] = lambda: b
+    even = Costs(1, 2, update=0.1, latency=0.2, overhead=0.05)
+    in_full = one_f_one_b(4, 8).simulate(even).step_time
+    assert in_full > 1.05 * 33 and lab.check("q3", in_full).ok and lab.check("q3", 33).ok
+    assert lab.check("q3", b.step_time - 12).misconception == "excess-lost-in-full"
+
+
+def late(plan, by, **costs):
+    """A step whose ranks wait in receives, at first for a rank 0 that begins so much later."""
+    t = plan.simulate(**costs).shifted(by)
+    waits = []
+    for rank in range(t.stages):
+        mine = t.rank == rank
+        ends = [0.0 if rank else by, *t.end[mine]]
+        begins = [*t.start[mine], t.end.max()]
+        waits += [(rank, a, b) for a, b in zip(ends, begins, strict=True) if b > a]
+    ranks, starts, ends = zip(*waits, strict=True)
+    same = {"kind": CODE["R"], "micro_batch": 0, "chunk": 0}
+    rows = {name: np.full(len(waits), value) for name, value in same.items()}
+    rows |= {"rank": ranks, "start": starts, "end": ends}
+    columns = t.columns()
+    both = {name: np.concatenate([columns[name], row]) for name, row in rows.items()}
+    return Timeline.of(both, t.layout, unit=t.unit)
+
+
+def by_hand(step):
+    """(looks busy, bubble) of spans over the length of all spans, and the length of the useful."""
+    spans = list(step)
+    work = [span for span in spans if span.op.kind in "FBU"]
+    looks, useful = (sum(span.end - span.start for span in some) for some in (spans, work))
+    areas = [
+        step.stages * (max(span.end for span in some) - min(span.start for span in some))
+        for some in (spans, work)
+    ]
+    return [(looks / area, 1 - useful / area) for area in areas]
+
+
+def test_a_step_may_begin_with_the_first_wait_or_the_first_work():
+    """On a busy machine rank 0 is late at times, and the others wait for it before the step."""
+    step = late(one_f_one_b(4, 8), 3, forward=1, backward=2)
+    other_ways = by_hand(step)
+    assert other_ways[0][1] > 1.1 * step.bubble and other_ways[1][1] == pytest.approx(step.bubble)
+    timeline = SimpleNamespace(typical=step)
+    for number, name, key in ((1, "q1", "A"), (6, "q1", "job")):
+        lab = opened(number)
+        lab.cases[key] = lambda: SimpleNamespace(timeline=timeline)
+        for _, bubble in other_ways:
+            spread = lab_6.spread(step)
+            assert lab.check(name, bubble if number == 1 else (bubble, spread)).ok
+    lab = opened(1)
+    lab.cases["A"] = lambda: SimpleNamespace(timeline=timeline)
+    for _, bubble in other_ways:
+        assert lab.check("q1", bubble / (1 - bubble)).misconception == "overhead-is-bubble"
+        assert "useful share" in lab.check("q1", 1 - bubble).reason
+        assert lab.check("own", (step, bubble, 0)).ok
+        assert not lab.check("own", (step, 1.5 * bubble, 0)).ok
+
+
+def test_what_looks_busy_may_be_added_up_or_joined():
+    """Waits for a rank 0 that is late count in full, or only what lies within the step."""
+    step = late(one_f_one_b(4, 8), 4, forward=1, backward=2)
+    lab = opened(1)
+    lab.cases["D"] = lambda: SimpleNamespace(timeline=SimpleNamespace(typical=step))
+    joined = (lab_1.looks_busy(step), step.bubble)
+    assert joined[0] == pytest.approx(1) and by_hand(step)[1][0] > 1.05
+    for looks, bubble in (joined, *by_hand(step)):
+        assert lab.check("q5", (looks, bubble)).ok
+        assert lab.check("q5", (1.0, 0.0)).misconception == "busy-means-no-bubble"
+        assert "the bubble is off" in lab.check("q5", (looks, bubble / (1 - bubble))).reason
+    assert "looks_busy is off" in lab.check("q5", (0.6, step.bubble)).reason
+
+
+def test_later_steps_may_have_one_that_was_slow():
+    times = [0.56, 0.042, 0.044, 0.046, 0.048, 0.12]
+    lab = opened(1)
+    lab.cases["C"] = lambda: SimpleNamespace(step_times=times)
+    assert lab.check("q4", np.median(times[1:])).ok and lab.check("q4", np.mean(times[1:])).ok
+    assert lab.check("q4", np.mean(times)).misconception == "warm-up-is-slow"
+    assert not lab.check("q4", 0.12).ok
 
 
 def test_looking_busy_counts_waits_and_counts_overlaps_once():
@@ -218,6 +324,22 @@ def test_lab_3_measures_cuts(monkeypatch):
     assert "another cut" in verdict(3, "own", ([1, 2, 3, 4], (0, 2, 4))).reason
 
 
+def test_any_cut_with_the_shortest_slowest_stage_predicts_its_own_gain():
+    """Two cuts that share their slowest stage, or nearly: both are right in q3, and then in q4."""
+    times = (9.6, 6.6, 1.8, 6.9, 4.0, 8.5, 1.6, 2.1)
+    layers = (LayerProfile(str(i), forward=t / 1e3, backward=t / 500) for i, t in enumerate(times))
+    measured = Profile(tuple(layers))
+    lab = opened(3)
+    lab.cases["profile"] = lambda: measured
+    old, *new = (
+        lab_3.step(measured, cut).step_time for cut in (lab_3.UNIFORM, (0, 1, 4, 8), (0, 2, 5, 8))
+    )
+    assert new[0] > 1.04 * new[1]
+    for cut, step in zip(((0, 1, 4, 8), (0, 2, 5, 8)), new, strict=True):
+        assert lab.check("q3", cut).ok and lab.check("q4", old / step).ok
+    assert lab.check("q4", 19.4 / 16.2).misconception == "excess-lost-in-full"
+
+
 def test_lab_3_believes_the_runs(monkeypatch):
     def check(old, new, losses=(1.0, 1.0)):
         results = [
@@ -319,10 +441,28 @@ def test_lab_6_other_questions():
     assert verdict(6, "q5", (0.405, 0.09)).ok
     assert "not milliseconds" in verdict(6, "q5", (405, 90)).reason
     assert "sum is right" in verdict(6, "q5", (0.45, 0.045)).reason
-    a = SimpleNamespace(timeline=1, step_time=2.0, losses=[1.0])
-    b = SimpleNamespace(timeline=1, step_time=1.0, losses=[1.0])
+    a = SimpleNamespace(timeline=1, step_time=2.0, step_times=[9.0, 2.0, 2.6], losses=[1.0])
+    b = SimpleNamespace(timeline=1, step_time=1.0, step_times=[3.0, 1.0, 1.0], losses=[1.0])
     assert verdict(6, "own", (a, b, 2.0)).ok
+    assert verdict(6, "own", (a, b, 2.3)).ok, "the medians of the later steps of both logs"
     assert "did not become faster" in verdict(6, "own", (b, a, 0.5)).reason
     assert "ratio is another" in verdict(6, "own", (a, b, 3.0)).reason
-    c = SimpleNamespace(timeline=1, step_time=1.0, losses=[2.0])
+    c = SimpleNamespace(timeline=1, step_time=1.0, step_times=[1.0], losses=[2.0])
     assert "do not learn the same" in verdict(6, "own", (a, c, 2.0)).reason
+
+
+def test_lab_6_takes_the_largest_part_even_where_it_is_not_explained():
+    def check(answer, rest):
+        names = ("useful work", *lab_6.PARTS, "not explained")
+        times = (1.0, 0.2, 0.4, 0.0, 0.0, 0.0, 0.0, rest)
+        parts = tuple(Part(name, time, "") for name, time in zip(names, times, strict=True))
+        split = Breakdown(parts, sum(times), "s", "measured")
+        lab = opened(6)
+        lab.cases["job"] = lambda: SimpleNamespace(breakdown=lambda: split)
+        return lab.check("q2", answer)
+
+    assert check("not explained", 0.5).ok and check("imbalance", 0.5).ok
+    assert not check("not explained", 0.3).ok and check("imbalance", 0.3).ok
+    assert "larger" in check("fill and drain", 0.5).reason
+    assert "no loss" in check("useful work", 0.5).reason
+    assert "one of: fill and drain" in check("bubble", 0.5).reason

@@ -125,10 +125,16 @@ def _choose(answer: Any, lab: Lab) -> Verdict:
     if best != size:
         theirs = step(best, SAMPLES // best).step_time
         more = mine.step_time / theirs - 1
-        small = "bubble is small, but each operation costs 4 ms to start" if size < best else "bubble is large"
+        small = (
+            "bubble is small, but each operation costs 4 ms to start"
+            if size < best
+            else "bubble is large"
+        )
         return wrong(f"it fits, but there is a choice that is {more:.0%} faster. Here the {small}.")
     f = operation(size)
-    real = run(one_f_one_b(P, gas), models.paced(f, 2 * f), micro_batch_size=size, quiet=True, keep=False)
+    real = run(
+        one_f_one_b(P, gas), models.paced(f, 2 * f), micro_batch_size=size, quiet=True, keep=False
+    )
     held = size * int(real.timeline.typical.measures.peak_in_flight().max())
     if held > CAP:
         return wrong(f"run for real, rank 0 held {held} samples: the cap is {CAP}.")
@@ -182,7 +188,7 @@ def _knee(answer: Any, lab: Lab) -> Verdict:
         return 2 * one.step_time / two.step_time - 1
 
     if won(count) >= KNEE:
-        saying = " (\"2P keeps the pipeline full\" is a saying.)" if count == 2 * P else ""
+        saying = ' ("2P keeps the pipeline full" is a saying.)' if count == 2 * P else ""
         return wrong(f"doubling {count} still brings {won(count):.1%}.{saying}")
     if count > 1 and won(count - 1) < KNEE:
         if count == least_micro_batches(P, KNEE):
@@ -193,13 +199,13 @@ def _knee(answer: Any, lab: Lab) -> Verdict:
                 "overhead-is-bubble",
             )
         return wrong(f"fewer will do: at {count - 1} doubling brings {won(count - 1):.1%} already.")
-    return right(f"doubling {count} brings {won(count):.1%}, doubling {count - 1} {won(count - 1):.1%}.")
+    return right(
+        f"doubling {count} brings {won(count):.1%}, doubling {count - 1} {won(count - 1):.1%}."
+    )
 
 
 def _recompute(answer: Any, lab: Lab) -> Verdict:
-    before, after = (
-        one_f_one_b(P, 16).simulate(forward=1, backward=b) for b in (2, 3)
-    )
+    before, after = (one_f_one_b(P, 16).simulate(forward=1, backward=b) for b in (2, 3))
     given = numbers_of(answer, 2)
     if given is None:
         return wrong("two numbers are asked for: (bubble, length of the step in units).")

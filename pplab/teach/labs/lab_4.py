@@ -33,9 +33,7 @@ _CONFIG: dict[str, Any] = {
 }
 CASES = {
     "config": lambda: copy.deepcopy(_CONFIG),
-    "model": lambda: Transformer(
-        layers=32, hidden=4096, heads=32, sequence=2048, vocabulary=32000
-    ),
+    "model": lambda: Transformer(layers=32, hidden=4096, heads=32, sequence=2048, vocabulary=32000),
 }
 #: Rules of the checker for keys that nothing reads.
 _SILENT = {"dead-key", "foreign-key", "unknown-key", "misplaced-key"}
@@ -251,7 +249,8 @@ QUESTIONS = {
             "A pipeline is a PipelineModule handed to deepspeed.initialize. There is none here.",
             "1: one stage, the whole model.",
         ),
-        "No JSON key makes a pipeline (runtime/config.py:272 merges the section, nothing reads it).",
+        "No JSON key makes a pipeline (runtime/config.py:272 merges the section, nothing reads "
+        "it).",
     ),
     "q2": Question(
         "which keys does DeepSpeed ignore?",
@@ -275,7 +274,8 @@ QUESTIONS = {
             "Keep what the author wanted: 64 samples, less memory by ZeRO, recomputed activations.",
             "ZeRO-1; GAS such that 4 x GAS x 2 replicas = 64; `activation_checkpoint_interval` for "
             "the recomputing; the ignored keys go.",
-            "config['gradient_accumulation_steps'] = 8; config['zero_optimization'] = {'stage': 1}; "
+            "config['gradient_accumulation_steps'] = 8; config['zero_optimization'] = {'stage': "
+            "1}; "
             "config['pipeline'] = {'activation_checkpoint_interval': 1, 'use_reentrant': False}; "
             "del config['elastic_pipeline']",
         ),

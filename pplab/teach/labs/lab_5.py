@@ -78,7 +78,8 @@ def _floor(answer: Any, lab: Lab) -> Verdict:
         f"the last rank cannot start before {P - 1} and has {work} units to work.",
         Mistake(
             work,
-            f"{work} is the work of a rank. But rank {P - 1} is idle until micro-batch 0 has passed "
+            f"{work} is the work of a rank. But rank {P - 1} is idle until micro-batch 0 has "
+            "passed "
             f"the {P - 1} others, whatever the schedule: zero bubble is not zero idle.",
             "zero-bubble-zero-idle",
         ),
@@ -131,7 +132,11 @@ def _real(answer: Any, lab: Lab) -> Verdict:
     plan = plan_of(answer, P, M)
     assert isinstance(plan, Schedule)
     layers = P * plan.chunks
-    each: dict[str, Any] = {"forward": 0.020 / plan.chunks, "backward": 0.040 / plan.chunks, "layers": layers}
+    each: dict[str, Any] = {
+        "forward": 0.020 / plan.chunks,
+        "backward": 0.040 / plan.chunks,
+        "layers": layers,
+    }
     for _ in range(2):  # once more where the machine was busy with something else
         mine = run(plan, models.paced(**each), quiet=True, keep=False)
         theirs = run(one_f_one_b(P, M), models.paced(**each), quiet=True, keep=False)
@@ -261,7 +266,8 @@ QUESTIONS = {
         (
             "Split W off, and put it where ranks wait: in the drain.",
             "Keep 1F1B's order of F and B. Rank s may leave s W's undone (it holds fewer "
-            "micro-batches than rank 0, so there is room); run one W after each B from then on, and "
+            "micro-batches than rank 0, so there is room); run one W after each B from then on, "
+            "and "
             "the rest at the end.",
             "after each yield B(m): if m >= stage: yield W(m - stage). At the end, W(m) for the "
             "last min(stage, micro_batches) micro-batches.",

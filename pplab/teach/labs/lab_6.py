@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 from pplab.core.partition.cuts import check_bounds
@@ -13,7 +14,7 @@ from pplab.runtime import models
 from pplab.runtime.record import Run
 from pplab.runtime.run import run
 from pplab.teach.lab import Lab, Question
-from pplab.teach.labs.judging import near, numbers_of, plan_of
+from pplab.teach.labs.judging import bubbles, near, numbers_of, plan_of
 from pplab.teach.labs.lab_3 import loads
 from pplab.teach.verdict import Verdict, right, wrong
 
@@ -62,24 +63,28 @@ def _measure(answer: Any, lab: Lab) -> Verdict:
     if near(bubble, step.measures.bubble_overhead, 0.03):
         return wrong("that is idle over useful; the bubble is idle over total.",
                      "overhead-is-bubble", said)  # fmt: skip
-    if not near(bubble, step.bubble, 0.03):
+    if not any(near(bubble, one, 0.03) for one in bubbles(step)):
         return wrong("the bubble is another.", measured=said)
     if not near(apart, spread(step), 0.06):
         return wrong("the spread is (most - least) / most of the ranks' work.", measured=said)
-    return right("nearly half of the machine is idle, and one rank has twice the work of another.", said)
+    return right(
+        "nearly half of the machine is idle, and one rank has twice the work of another.", said
+    )
 
 
 def _largest(answer: Any, lab: Lab) -> Verdict:
     parts = lab.case("job").breakdown()
     shares = {name: parts[name] for name in PARTS}
     said = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-    largest = max(shares, key=lambda name: shares[name])
+    # On a busy machine the largest part may be the one that the rebuild does not see.
+    losses = {part.name: part.time for part in parts.parts if part.name != "useful work"}
+    largest = [max(some, key=lambda name: losses[name]) for some in (shares, losses)]
     name = str(answer).strip().lower()
     if name == "useful work":
         return wrong("useful work is no loss.", measured=said)
-    if name not in shares:
+    if name not in losses:
         return wrong(f"it is one of: {', '.join(PARTS)}.")
-    if name == largest:
+    if name in largest:
         return right("the largest loss first; it is not what people call the bubble.", said)
     return wrong("another part is larger.", measured=said)
 
@@ -130,8 +135,11 @@ def _compare(job: Run, new: Run) -> Verdict:
     if max(abs(a - b) for a, b in zip(job.losses, new.losses, strict=True)) > 1e-5:
         return wrong("the losses are not those of the old job.", measured=said)
     if spread(step) > SPREAD:
-        return wrong(f"the ranks' work lies more than {SPREAD:.0%} apart: cut elsewhere.",
-                     measured=said)  # fmt: skip
+        return wrong(
+            f"the ranks' work lies more than {SPREAD:.0%} apart: cut elsewhere. If the machine was "
+            "busy, run the check again.",
+            measured=said,
+        )
     if step.bubble > BUBBLE:
         return wrong(
             f"the bubble is above {BUBBLE:.0%}. The cut is good: now the order. (1F1B has the same "
@@ -167,7 +175,9 @@ def _explain(answer: Any, lab: Lab) -> Verdict:
             "excess-lost-in-full",
         )
     if near(by_cut + by_order, old - new, 0.05):
-        return wrong("the sum is right, its parts are not: change one thing at a time, first the cut.")
+        return wrong(
+            "the sum is right, its parts are not: change one thing at a time, first the cut."
+        )
     return wrong("simulate three steps: as it was, with the new cut, with cut and schedule.")
 
 
@@ -179,14 +189,18 @@ def _own(answer: Any, lab: Lab) -> Verdict:
     if not all(hasattr(one, "timeline") and hasattr(one, "losses") for one in (before, after)):
         return wrong("the first two are to be finished runs.")
     true = before.step_time / after.step_time
+    # Also from the log, as lab 1 does it: the typical step is one of these, and they may differ.
+    logged = [median(one.step_times[1:] or one.step_times) for one in (before, after)]
+    ratios = [true, logged[0] / logged[1]]
     said = f"{before.step_time:.3f} s before, {after.step_time:.3f} s after: {true:.2f} times"
     if len(before.losses) != len(after.losses) or any(
-        abs(a - b) > 1e-3 * max(1.0, abs(a)) for a, b in zip(before.losses, after.losses, strict=True)
+        abs(a - b) > 1e-3 * max(1.0, abs(a))
+        for a, b in zip(before.losses, after.losses, strict=True)
     ):
         return wrong("the two jobs do not learn the same.", measured=said)
-    if true <= 1:
+    if max(ratios) <= 1:
         return wrong("the job did not become faster.", measured=said)
-    if not near(float(ratio), true, 0.02):
+    if not any(near(float(ratio), one, 0.02) for one in ratios):
         return wrong("the ratio is another.", measured=said)
     return right("faster, and the same losses.", said)
 
@@ -236,7 +250,8 @@ QUESTIONS = {
         _fixed,
         (
             "With an even cut, what is left is fill and drain: 15.8 % for GPipe, and for 1F1B.",
-            "The batch stays, so more micro-batches are no way out. Which schedule fills the drain?",
+            "The batch stays, so more micro-batches are no way out. Which schedule fills the "
+            "drain?",
             "(schedules.zb_h1, bounds)",
         ),
         "An even cut and ZB-H1: same batch, same losses, 1.6 times as fast.",
