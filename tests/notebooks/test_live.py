@@ -98,10 +98,10 @@ NOTEBOOKS = {
         ("holds(twice >= 4)", shown("holds\n")),
     ],
     "measured_in_a_lab": [
-        ("import itertools\nnumbers = itertools.count()\nprint('opened')", shown("opened\n")),
-        ("case = next(numbers)\nprint('[measured]', case)", shown("[measured] 7\n")),
+        ("opened = globals().get('opened', 0) + 1", []),
+        ("case = opened\nprint('[measured]', case)", shown("[measured] 7\n")),
         (
-            "class lab:\n    def check(case):\n        print(['wrong', 'right'][case > 0])\n"
+            "class lab:\n    def check(case):\n        print(['wrong', 'right'][case > 1])\n"
             "lab.check(case)",
             shown("right\n"),
         ),
