@@ -60,10 +60,10 @@ unit: $(READY) ## tests that need no process of their own, on two cores
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit
 
 live: $(READY) ## real runs, the notebooks compared with their outputs, the browser
-	$(BIN)/python -m pytest $(NBVAL) $(LIVE) $(NOTEBOOKS) $(if $(CI),$(KIT_TESTS:%=--ignore=%))
+	$(BIN)/python -m pytest --durations=25 $(NBVAL) $(LIVE) $(NOTEBOOKS) $(if $(CI),$(KIT_TESTS:%=--ignore=%))
 
 kit: $(KIT) ## tests of the book, the hub, the marks and extras (CI runs them after the others)
-	$(BIN)/python -m pytest $(KIT_TESTS)
+	$(BIN)/python -m pytest --durations=10 $(KIT_TESTS)
 
 bench: $(READY) ## every ratio the project claims (ONLY=group)
 	$(BIN)/python -m benchmarks $(ONLY)
