@@ -12,6 +12,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -123,10 +124,27 @@ def _wait_for(server: subprocess.Popen[bytes], runtime: Path) -> dict[str, Any] 
     about.unlink(missing_ok=True)  # of a server that crashed when it had this process id
     while server.poll() is None and time.monotonic() < end:
         try:
-            return json.loads(about.read_text())
+            info = json.loads(about.read_text())
+            if _listens(info):  # a moment after the file is written
+                return info
         except (OSError, ValueError):  # not there, or not finished yet
-            time.sleep(0.1)
+            pass
+        time.sleep(0.1)
     return None
+
+
+def _listens(info: dict[str, Any]) -> bool:
+    """Whether somebody answers at the address of a server; taken for granted of a Unix socket."""
+    if info.get("sock"):
+        return True
+    wildcard = info["hostname"] in ("", "*", "0.0.0.0", "::")
+    try:
+        socket.create_connection(
+            ("localhost" if wildcard else info["hostname"], info["port"]), timeout=5
+        ).close()
+    except OSError:
+        return False
+    return True
 
 
 def _port_taken(info: dict[str, Any], wanted: int | None, log: Path) -> int | None:
