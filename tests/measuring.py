@@ -50,7 +50,7 @@ class MeasuredAgain(pytest.PytestWarning):
 class Tries:
     """The tries of one check. `warn` is told of each that failed and is followed by another."""
 
-    def __init__(self, warn: Callable[[Warning], Any]) -> None:
+    def __init__(self, warn: Callable[[Warning], Any] = warnings.warn) -> None:
         self.warn = warn
         self.taken: list[float] = []
 
@@ -81,7 +81,7 @@ def measured(test: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(test)
     def tried(*args: Any, **settings: Any) -> None:
-        tries = Tries(lambda warning: warnings.warn(warning, stacklevel=2))
+        tries = Tries()
         while True:
             try:
                 return test(*args, **settings)

@@ -3,7 +3,7 @@
 ``python -m pplab.runtime.server DIRECTORY`` listens on DIRECTORY/socket, which only its owner can
 open. It lives as long as its standard input stays open: the notebook's kernel holds the other end,
 so the server ends with the kernel, however that ends. It also ends when nothing was run for
-$PPLAB_IDLE seconds: somebody who reads need not keep 250 MB; the next run starts another one. It
+$PPLAB_IDLE seconds: somebody who reads need not keep 210 MB; the next run starts another one. It
 stays single-threaded and runs no tensor operation and no CUDA call, so that forking it is safe.
 """
 

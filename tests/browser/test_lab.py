@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import warnings
 from pathlib import Path
 
 import nbformat
@@ -49,7 +48,7 @@ def test_a_chapter_runs_and_shows(lab_server, lab_page, chapters, chapter):
 
 def run_all(lab_page: LabPage) -> None:
     """Run the cells; all of them again when a check of measured values has stopped them."""
-    tries = Tries(lambda warning: warnings.warn(warning, stacklevel=2))
+    tries = Tries()
     while True:
         lab_page.run_all()
         stopped = [fault for fault in lab_page.faults() if "this should hold here" in fault]

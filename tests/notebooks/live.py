@@ -194,9 +194,11 @@ class LiveCell(IPyNbCell):
 
     def runtest(self) -> None:
         cells = self.parent.live_cells
-        tries = Tries(self.warn)
+        tries, window = Tries(self.warn), []
         while True:
             try:
+                for number in window[:-1]:
+                    cells[number].execute_unchecked()
                 self.execute()
                 break
             except NbCellError as failure:
@@ -205,8 +207,6 @@ class LiveCell(IPyNbCell):
                     raise
                 if not tries.failed(failure.inner_traceback or str(failure)):
                     raise
-            for number in window[:-1]:
-                cells[number].execute_unchecked()
         self.parent.passed += 1
 
     def execute(self) -> None:

@@ -60,7 +60,7 @@ def test_any_of_the_other_ranks_is_a_good_example_on_a_busy_machine(like):
     costs = {"forward": [1.55, 1.0, 1.03, 1.12], "backward": [3.1, 2.0, 2.06, 2.24]}
     lab = opened(1)
     b = case("B")
-    b.costs, b.step_time = SimpleNamespace(**costs, update=0.0), 47.0
+    b.costs, b.step_time = Costs(**costs), 47.0
     lab.cases["B"] = lambda: b
     f, w = costs["forward"][like], costs["backward"][like]
     even = one_f_one_b(4, 8).simulate(forward=f, backward=w).step_time

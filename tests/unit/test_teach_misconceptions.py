@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pplab.core.costs import Costs
 from pplab.core.profile import LayerProfile, Profile
 from pplab.core.schedules import one_f_one_b
 from pplab.teach.lab import open_lab
@@ -89,9 +90,7 @@ def case(name: str) -> Any:
     if name == "B":
         costs = {"forward": [1.5, 1, 1, 1], "backward": [3, 2, 2, 2]}
         slow = plan.simulate(**costs)
-        return SimpleNamespace(
-            timeline=slow, step_time=slow.step_time, costs=SimpleNamespace(**costs, update=0.0)
-        )
+        return SimpleNamespace(timeline=slow, step_time=slow.step_time, costs=Costs(**costs))
     if name == "C":
         return SimpleNamespace(step_times=[4.0, 1.0, 1.1, 0.9, 1.0, 1.0])
     if name == "two replicas":

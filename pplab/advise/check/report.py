@@ -138,8 +138,8 @@ class Report:
             f" x replicas {show('replicas')}"
         )
         if r.get("stages") and r["stages"] > 1:
-            count = show("micro_batches")
-            text += f"; {r['stages']} stages, {count} micro-batch{'' if count == '1' else 'es'}"
+            word = "micro-batch" if r.get("micro_batches") == 1 else "micro-batches"
+            text += f"; {r['stages']} stages, {show('micro_batches')} {word}"
             if r.get("bubble") is not None:
                 text += f", ideal bubble {r['bubble']:.1%}"
         if r.get("accumulation"):

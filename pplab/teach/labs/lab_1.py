@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import mean, median
 from typing import Any
 
@@ -135,7 +136,7 @@ def _cured(answer: Any, lab: Lab) -> Verdict:
     plan, evens = one_f_one_b(P, M), []
     for f, b in like:
         for fs, bs in (([f, *forward[1:]], [b, *backward[1:]]), (f, b)):
-            in_full = Costs(**{**vars(costs), "forward": fs, "backward": bs})  # messages as well
+            in_full = replace(costs, forward=fs, backward=bs)  # with its messages, too
             evens += [plan.simulate(one).step_time for one in (Costs(fs, bs), in_full)]
     return number(
         answer,

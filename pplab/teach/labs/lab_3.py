@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations, pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from pplab.core.partition import partition
-from pplab.core.partition.cuts import PartitionError, check_bounds
+from pplab.core.partition.cuts import PartitionError, check_bounds, every_cut
 from pplab.core.partition.deepspeed import partition_balanced
 from pplab.core.profile import Profile
 from pplab.core.schedules import one_f_one_b
@@ -135,7 +135,7 @@ def _gain(answer: Any, lab: Lab) -> Verdict:
     least = max(loads(times, bounds))
     slowest = max(loads(times, UNIFORM)) / least
     # Measured times may give several cuts whose slowest stage is the same one: all are the best.
-    cuts = [(0, *ends, len(times)) for ends in combinations(range(1, len(times)), P - 1)]
+    cuts = chain.from_iterable(every_cut(len(times), P))
     best = [cut for cut in cuts if max(loads(times, cut)) <= least * 1.01]
     return number(
         answer,
