@@ -42,15 +42,19 @@ def descendants() -> list[psutil.Process]:
 
 
 def kill_descendants(patience: float = 2.5) -> list[int]:
-    """Kill every process below this one and wait for them; returns the ids still alive."""
+    """Kill every process below this one and wait for them; returns the ids still alive.
+
+    A zombie is waited for too: it may be one in name only, whose threads are still ending.
+    """
     end = time.monotonic() + patience
     while True:
-        alive = [p for p in descendants() if _running(p)]
+        found = descendants()
+        alive = [p for p in found if _running(p)]
         for process in alive:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         reap()
-        if not alive or time.monotonic() > end:
+        if not found or time.monotonic() > end:
             return [p.pid for p in alive]
         time.sleep(0.01)
 
