@@ -57,13 +57,13 @@ def rank(
         optimizer.zero_grad()
         dist.barrier()
         times.append(time.perf_counter() - begin)
-    if number == 0:
+    if number == stages - 1:  # as in our runs: the rank that knows the loss tells its times
         results.put(times)
     dist.barrier()
 
 
 def main() -> None:
-    """Start the ranks, print rank 0's step times."""
+    """Start the ranks, print the last one's step times."""
     stages, micro_batches, steps = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[5])
     seconds = (float(sys.argv[3]), float(sys.argv[4]))
     with socket.socket() as sock:

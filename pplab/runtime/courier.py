@@ -17,7 +17,7 @@ from torch import Tensor
 class Parcel:
     """A message on its way: has the method of a communication that the sender uses."""
 
-    def __init__(self, data: Tensor, peer: int, tag: int, due: float) -> None:
+    def __init__(self, data: list[Tensor], peer: int, tag: int, due: float) -> None:
         self.data, self.peer, self.tag, self.due = data, peer, tag, due
         self.gone = threading.Event()
         self.work: Any = None
@@ -39,8 +39,8 @@ class Courier:
         self.waiting: queue.SimpleQueue[Parcel] = queue.SimpleQueue()
         threading.Thread(target=self._deliver, daemon=True, name="courier").start()
 
-    def send(self, data: Tensor, peer: int, tag: int) -> Parcel:
-        """Take a message; it leaves later."""
+    def send(self, data: list[Tensor], peer: int, tag: int) -> Parcel:
+        """Take a message, as a process group does; it leaves later."""
         parcel = Parcel(data, peer, tag, time.perf_counter() + self.seconds)
         self.waiting.put(parcel)
         return parcel
@@ -50,7 +50,7 @@ class Courier:
             parcel = self.waiting.get()
             time.sleep(max(0.0, parcel.due - time.perf_counter()))
             try:
-                parcel.work = self.world.send([parcel.data], parcel.peer, parcel.tag)
+                parcel.work = self.world.send(parcel.data, parcel.peer, parcel.tag)
             except BaseException as error:  # the rank's own thread raises it
                 parcel.error = error
             parcel.gone.set()

@@ -2,11 +2,12 @@
 
 ``ScheduledEngine`` is DeepSpeed's own ``PipelineEngine`` with one method changed: instead of
 DeepSpeed's fixed 1F1B instructions it executes the program that ``core.messages`` derives from a
-``Schedule`` (runs, sends and receives in order). Forward and backward passes, gradient reduction
-and the optimizer step remain DeepSpeed's.
+``Schedule`` (runs, sends and receives in order; see ``orders``). Module, gradient reduction and
+optimizer step remain DeepSpeed's; so do its forward and backward passes, except where all they
+would add is time (``passes``).
 
 What DeepSpeed's engine assumes of its own order, and is done here instead (facts.md, part b):
-- it keeps only the last loss: losses are kept per micro-batch;
+- it keeps only the last loss: ``passes`` keeps one a micro-batch;
 - received activations and gradients share one buffer, and sends block: see ``mail``;
 - buffers are overwritten in a circle: they are freed after the backward pass;
 - a rank is one stage: with several chunks a rank, it is told which slice it works on now;
@@ -26,18 +27,23 @@ import torch.distributed as dist
 from deepspeed.runtime.pipe.engine import PipelineEngine
 from torch import Tensor
 
-from pplab.core.messages import Instruction, Message, Recv, Run, Send, programs, receipts
+from pplab.core.messages import Instruction, programs, receipts
 from pplab.core.ops import WHOLE_STEP, Op
 from pplab.core.schedule import Schedule
 from pplab.runtime.counting import CountingEngine
 from pplab.runtime.halves import HalvesEngine
-from pplab.runtime.mail import Mail, as_given, as_list, gradients_of, handed_on, shapes_of
+from pplab.runtime.mail import Mail, as_given, as_list, gradients_of, handed_on
+from pplab.runtime.orders import Order, orders
+from pplab.runtime.passes import PassesEngine
 from pplab.runtime.ranges import Unnamed
 from pplab.runtime.recorder import Recorder
-from pplab.runtime.status import Slot
+from pplab.runtime.status import Slot, encoded
+
+ENDS = encoded("waits for the other ranks, to end the step")
+UPDATES = encoded("runs U, the optimizer step")
 
 
-class ScheduledEngine(HalvesEngine, CountingEngine):
+class ScheduledEngine(HalvesEngine, CountingEngine, PassesEngine):
     """A DeepSpeed pipeline engine that executes programs and records a span per operation."""
 
     @classmethod
@@ -49,13 +55,14 @@ class ScheduledEngine(HalvesEngine, CountingEngine):
         recorder: Recorder,
         status: Slot,
         *,
+        direct: bool = False,
         staged: bool = False,
         named: Unnamed | None = None,
     ) -> ScheduledEngine:
         """Make `engine`, whose module is a ``SlicedPipe`` of the plan's layout, follow `plan`.
 
-        batch(step, micro_batch) -> (inputs, labels). staged: messages go through CPU memory (gloo
-        on GPU tensors). named: names every operation for profilers (see ``ranges``).
+        batch(step, micro_batch) -> (inputs, labels). direct: see ``passes``. staged: messages go
+        through CPU memory (gloo on GPU tensors). named: names operations for profilers.
         """
         engine.__class__ = cls
         assert isinstance(engine, cls)
@@ -63,9 +70,8 @@ class ScheduledEngine(HalvesEngine, CountingEngine):
         engine.plan, engine.program = plan, rows[rank]
         engine.batch, engine.recorder, engine.status = batch, recorder, status
         engine.named = named or Unnamed()
-        engine.mail = Mail(
-            engine.grid, engine.device, recorder, status, staged, engine.named, receipts(rows)[rank]
-        )
+        engine.mail = Mail(engine.grid, engine.device, status, staged, receipts(rows)[rank])
+        engine.prepare_passes(direct)
         engine.prepare()
         return engine
 
@@ -75,7 +81,10 @@ class ScheduledEngine(HalvesEngine, CountingEngine):
         self.pieces = [layout.slice_of(rank, chunk) for chunk in range(layout.chunks)]
         self.piece = None if layout.chunks > 1 else rank
         self.split = {op[1:] for op in self.plan.ops[rank] if op.kind == "W"}
-        self.kept_losses, self.step_losses, self.micro_losses = {}, {}, []
+        self.micro_losses, self.orders = [], []
+        together = bool(self.zero_optimization() or self.is_data_parallel)
+        self.meets = together or bool(self.gradient_clipping())
+        self.reduces = together or self.using_bf16_optimizer
         self.prepare_counts()
         noting = self.split and 0 in self.pieces
         self.prepare_halves(self.module.forward_funcs if noting else [])
@@ -95,10 +104,13 @@ class ScheduledEngine(HalvesEngine, CountingEngine):
     piece: int | None
     #: (micro-batch, chunk) of every backward pass whose W is an operation of its own.
     split: set[tuple[int, int]]
-    kept_losses: dict[int, Tensor]
-    #: Loss of each micro-batch: of this step, and of all steps, on the rank that computes it.
-    step_losses: dict[int, Tensor]
+    #: Loss of each micro-batch in all steps so far, on the rank that computes it.
     micro_losses: list[list[float]]
+    #: True when the end of a step has collectives of several ranks; gradients to reduce.
+    meets: bool
+    reduces: bool
+    #: The program, made ready at the first step.
+    orders: list[Order]
 
     # -- one step ---------------------------------------------------------------------------------
 
@@ -107,16 +119,9 @@ class ScheduledEngine(HalvesEngine, CountingEngine):
         self._reserve_pipe_buffers(self.micro_batches * self.plan.chunks)
         self.fwd_outputs: list[Any] = []
         self.step_losses.clear()
-        for instruction in self.program:
-            match instruction:
-                case Run(op, awaited):
-                    self.run(op, awaited)
-                case Recv(message):
-                    self.post(message)
-                case Send(message):
-                    chunk = self.pieces.index(message.piece_from)
-                    with self.named("S", message.micro_batch, chunk):
-                        self.dispatch(message)
+        self.orders = self.orders or orders(self)
+        for order in self.orders:
+            order()
         if self.plan.chunks > 1:
             self.piece = None
         self.finish_step()
@@ -124,35 +129,15 @@ class ScheduledEngine(HalvesEngine, CountingEngine):
             losses = [float(self.step_losses[m]) for m in range(self.micro_batches)]
             self.micro_losses.append(losses)
 
-    def run(self, op: Op, awaited: Message | None) -> None:
-        """One operation, once its message has arrived; its span is recorded."""
-        if self.plan.chunks > 1 and op.kind != "U":
-            self.piece = self.pieces[op.chunk]
-            self.module.activate(op.chunk)
-        if op.kind == "F":
-            self.load(op)
-            self.take_inputs(op, awaited)
-        elif op.kind == "B":
-            self.take_gradients(op, awaited)
-        elif op.kind == "U" and self.updates_at_the_end:
-            return
-        self.status.say(f"runs {op}")
-        if self.pace is not None:
-            self.pace(op)
-        start = self.recorder.now()
-        with self.named(*op):
-            self.compute(op)
-        self.recorder.add(op.kind, op.micro_batch, op.chunk, start, self.recorder.now())
-
     #: A plan may end with U or leave it out: the engine does it when every rank is done.
     updates_at_the_end = True
 
-    def compute(self, op: Op) -> None:
-        """The work of an operation, everything it needs being in its buffers."""
+    def compute(self, op: Op, at: int, arrived: list[Tensor] | None) -> None:
+        """The work of an operation in buffers `at`; arrived: the message it waited for."""
         if op.kind == "F":
-            self.forward_pass(op)
+            self.forward_pass(op, at, arrived)
         elif op.kind == "B":
-            self.backward_pass(op)
+            self.backward_pass(op, at, arrived)
         else:
             self.weight_half(self.weight_work.pop(op[1:]))
 
@@ -160,18 +145,18 @@ class ScheduledEngine(HalvesEngine, CountingEngine):
         """Gradient reduction, once every rank is there, and the optimizer step."""
         self.mail.flush()
         self.count_gradients()
-        self.status.say("waits for the other ranks, to end the step")
+        self.status.put(ENDS)
         start = self.recorder.now()
         with self.named("G"):
-            if self.zero_optimization() or self.is_data_parallel or self.gradient_clipping():
+            if self.meets:
                 dist.barrier()  # else the wait in U's own collectives would count as its own
             self.traffic.at(self.recorder.step, "G", WHOLE_STEP)
             self._exec_reduce_tied_grads()
-            if self.is_data_parallel or self.zero_optimization() or self.using_bf16_optimizer:
+            if self.reduces:
                 self._exec_reduce_grads()  # else DeepSpeed flattens all gradients for one copy
         end = self.recorder.now()
         self.recorder.add("G", WHOLE_STEP, 0, start, end)
-        self.status.say("runs U, the optimizer step")
+        self.status.put(UPDATES)
         self.traffic.at(self.recorder.step, "U", WHOLE_STEP)
         with self.named("U"):
             self._exec_optimizer_step()
@@ -179,6 +164,11 @@ class ScheduledEngine(HalvesEngine, CountingEngine):
         self.traffic.pause()
 
     # -- where the rank is ------------------------------------------------------------------------
+
+    def turn_to(self, chunk: int) -> None:
+        """Work on another slice from now on."""
+        self.piece = self.pieces[chunk]
+        self.module.activate(chunk)
 
     def is_first_stage(self) -> bool:
         """True while the rank works on the first slice; between operations, if it holds it."""
@@ -201,98 +191,50 @@ class ScheduledEngine(HalvesEngine, CountingEngine):
         """The number of the buffers of a micro-batch in one of this rank's slices."""
         return self.pieces.index(piece) * self.micro_batches + m
 
-    # -- what an operation needs ------------------------------------------------------------------
+    # -- operations -------------------------------------------------------------------------------
 
-    def load(self, op: Op) -> None:
+    def load(self, op: Op, at: int) -> None:
         """Fetch the micro-batch where it is needed: inputs of the first slice, labels of the last.
 
         The first slice's inputs require a gradient when its backward pass is split: B is then as
         much work as on any other rank.
         """
-        if not (self.is_first_stage() or self.is_last_stage()):
-            return
-        start = self.recorder.now()
-        at = self.at(op)
-        with self.named("L", op.micro_batch, op.chunk):
-            self.data_iterator = iter((self.batch(self.global_steps, op.micro_batch),))
-            self._exec_load_micro_batch(at)
-        if self.split and op[1:] in self.split and self.is_first_stage():
+        self.load_at(at, self.batch(self.global_steps, op.micro_batch))
+        if op[1:] in self.split and self.is_first_stage():
             for tensor in as_list(self.pipe_buffers["inputs"][at]):
                 tensor.requires_grad_(tensor.is_floating_point())
-        self.recorder.add("L", op.micro_batch, op.chunk, start, self.recorder.now())
 
-    def take_inputs(self, op: Op, awaited: Message | None) -> None:
-        """Put the inputs of F where DeepSpeed looks for them: from a message, or another chunk."""
-        at, piece = self.at(op), self.pieces[op.chunk]
-        if awaited is not None:
-            self.pipe_buffers["inputs"][at] = as_given(self.mail.collect(awaited, op))
-        elif piece > 0:
+    def forward_pass(self, op: Op, at: int, arrived: list[Tensor] | None) -> None:
+        """F: of what arrived, or of what another slice on this rank put out, or of a batch."""
+        if arrived is not None:
+            self.pipe_buffers["inputs"][at] = as_given(arrived)
+        elif (piece := self.pieces[op.chunk]) > 0:
             made = self.pipe_buffers["outputs"][self.buffer(op.micro_batch, piece - 1)]
             self.pipe_buffers["inputs"][at] = handed_on(made)
-
-    def take_gradients(self, op: Op, awaited: Message | None) -> None:
-        """Put the gradients of what B starts from where DeepSpeed looks for them."""
-        at, piece = self.at(op), self.pieces[op.chunk]
-        if awaited is not None:
-            grads = self.mail.collect(awaited, op)
-        elif piece < self.plan.layout.slices - 1:
-            after = self.buffer(op.micro_batch, piece + 1)
-            received = as_list(self.pipe_buffers["inputs"][after])
-            grads = gradients_of(received, self.stage_id, f"gradient {op.micro_batch}")
-            self.pipe_buffers["inputs"][after] = None
-        else:
-            return
-        is_tuple = isinstance(self.pipe_buffers["outputs"][at], tuple)
-        self.grad_layer = grads if is_tuple else grads[0]
-
-    def post(self, message: Message) -> None:
-        """Get ready for a message that will be needed soon."""
-        if message.kind == "F" or self.mail.expects(message):
-            self.mail.post(message)
-            return
-        at = self.buffer(message.micro_batch, message.piece_to)
-        outputs = as_list(self.pipe_buffers["outputs"][at])
-        self.mail.post(message, shapes_of([t for t in outputs if t.is_floating_point()]))
-
-    def dispatch(self, message: Message) -> None:
-        """Send what an operation made."""
-        at = self.buffer(message.micro_batch, message.piece_from)
-        if message.kind == "F":
-            tensors = as_list(self.pipe_buffers["outputs"][at])
-        else:
-            inputs = as_list(self.pipe_buffers["inputs"][at])
-            tensors = gradients_of(inputs, message.source, message)
-            self.pipe_buffers["inputs"][at] = None
-        self.mail.dispatch(message, tensors)
-
-    # -- operations -------------------------------------------------------------------------------
-
-    def forward_pass(self, op: Op) -> None:
-        """F: DeepSpeed's forward pass; the loss is kept until this micro-batch's backward pass."""
-        at = self.at(op)
         splits = op[1:] in self.split and self.is_first_stage()
-        forward = self.split_forward if splits else self._exec_forward_pass
+        forward = self.split_forward if splits else self.forward_at
         if self.counts:
             self.counted_forward(forward, at, first=op.micro_batch == 0)
         else:
             forward(at)
-        if self.is_last_stage():
-            self.kept_losses[at] = self.loss
-            self.step_losses[op.micro_batch] = self.loss.detach()
 
-    def backward_pass(self, op: Op) -> None:
-        """B: DeepSpeed's backward pass of this micro-batch's own loss, or its first half; then
-        the buffers are freed."""
-        at = self.at(op)
-        if self.is_last_stage():
-            self.loss = self.kept_losses.pop(at)
+    def backward_pass(self, op: Op, at: int, arrived: list[Tensor] | None) -> None:
+        """B, or its first half: from the gradients that arrived, or those of another slice on this
+        rank, or from the loss of this micro-batch."""
+        if arrived is None and (piece := self.pieces[op.chunk]) < self.plan.layout.slices - 1:
+            after = self.buffer(op.micro_batch, piece + 1)
+            received = as_list(self.pipe_buffers["inputs"][after])
+            arrived = gradients_of(received, self.stage_id, f"gradient {op.micro_batch}")
+            self.pipe_buffers["inputs"][after] = None
         if op[1:] in self.split:
-            self.weight_work[op[1:]] = self.input_half(at)
+            self.weight_work[op[1:]] = self.input_half(at, arrived)
         else:
-            self._exec_backward_pass(at)
+            self.backward_at(at, arrived)
+
+    def let_go(self, op: Op, at: int) -> None:
+        """Free buffers whose backward pass is over and whose gradient, if any, is on its way."""
         self.pipe_buffers["outputs"][at] = self.pipe_buffers["labels"][at] = None
+        self.keep_loss(at, op.micro_batch)
         self.held_outputs.pop(at, None)
-        if self.is_last_stage():
-            self.loss = self.loss.detach()
         if self.is_first_stage():
             self.pipe_buffers["inputs"][at] = None

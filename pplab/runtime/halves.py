@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from deepspeed.runtime.pipe.engine import PipelineEngine
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from pplab.runtime.mail import as_list
+from pplab.runtime.passes import PassesEngine
 from pplab.runtime.split_backward import WeightWork, backward_inputs
 
 
-class HalvesEngine(PipelineEngine):
+class HalvesEngine(PassesEngine):
     """What an engine needs to run B now and W later. Call ``prepare_halves`` first."""
 
     #: What B left for W, by (micro-batch, chunk).
@@ -52,20 +52,20 @@ class HalvesEngine(PipelineEngine):
                 layer.register_forward_hook(note)
 
     def split_forward(self, at: int) -> None:
-        """DeepSpeed's forward pass of a micro-batch in the first slice whose B will be split."""
+        """The forward pass of a micro-batch in the first slice whose B will be split."""
         self.noted = self.first_outputs[at] = []
-        self._exec_forward_pass(at)
+        self.forward_at(at)
         self.noted = None
 
-    def input_half(self, at: int) -> WeightWork:
-        """B: input gradients of the micro-batch in buffers `at`; returns what is left for W."""
-        if self.is_last_stage():  # the mean over micro-batches, as DeepSpeed's backward() takes it
-            outputs = [self.loss]
-            grads = [torch.full_like(self.loss, 1 / self.gradient_accumulation_steps())]
+    def input_half(self, at: int, grads: list[Tensor] | None) -> WeightWork:
+        """B: input gradients of the micro-batch in buffers `at`, from the gradients of its outputs
+        or, on the last stage, from its loss; returns what is left for W."""
+        if grads is None:
+            outputs = [self.kept_losses[at]]
+            grads = [self.share_of(outputs[0])]
         else:
             made = as_list(self.pipe_buffers["outputs"][at])
             outputs = [t for t in made if t.is_floating_point()]
-            grads = self.grad_layer if isinstance(self.grad_layer, list) else [self.grad_layer]
         inputs = as_list(self.pipe_buffers["inputs"][at])
         with self.half():
             return backward_inputs(outputs, grads, inputs, self.first_outputs.pop(at, ()))

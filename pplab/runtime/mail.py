@@ -3,6 +3,9 @@
 What DeepSpeed's own sends and receives would not allow (facts.md, part b): they block until the
 other side is there, they reuse one buffer for gradients and activations, and they know only the
 neighbouring stages. Here messages go between any two ranks, straight through the process group.
+
+Messages are the same in every step, so a rank has an object for each that it sends (``Outgoing``)
+and gets (``Incoming``), in which all that does not change is worked out once.
 """
 
 from __future__ import annotations
@@ -16,17 +19,17 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pplab.core.messages import Message
-from pplab.core.ops import Op
 from pplab.runtime.courier import Courier
-from pplab.runtime.ranges import Unnamed
-from pplab.runtime.recorder import Recorder
-from pplab.runtime.status import Slot
+from pplab.runtime.status import Slot, encoded
 
 META_BYTES = 2048  # a message's shapes and dtypes as JSON, sent once per link
 TENSORS = 64  # tensors one message may have: tags are message tag * TENSORS + number
+FLUSHES = encoded("waits for its last sends")
 
 #: What travels on a link: (shape, dtype, carries a gradient) of each tensor.
 Shapes = list[tuple[list[int], str, bool]]
+#: Communications under way and the tensors they need to stay alive.
+UnderWay = list[tuple[Any, Tensor]]
 
 
 class Mail:
@@ -40,69 +43,98 @@ class Mail:
         self,
         grid: Any,
         device: Any,
-        recorder: Recorder,
         status: Slot,
         staged: bool,
-        named: Unnamed,
         receipts: Mapping[Message, Sequence[Message]],
     ) -> None:
-        self.grid, self.recorder, self.status = grid, recorder, status
-        self.device, self.staged, self.named = device, staged, named
+        self.grid, self.device, self.status, self.staged = grid, device, status, staged
         self.receipts = receipts
         # The process group itself: dist.isend and irecv spend 0.1 ms on checks per message
         self.world: Any = dist.distributed_c10d._get_default_group()
-        #: By link (kind, from, to): what was said about it, was sent on it, and is to come.
-        self.links: dict[tuple[str, int, int], Shapes] = {}
-        self.announced: dict[tuple[str, int, int], list[Any]] = {}
-        self.expecting: dict[tuple[str, int, int], list[Any]] = {}
-        self.processes: dict[int, int] = {}
+        self.links: dict[tuple[str, int, int], Link] = {}
+        self.coming: dict[Message, Incoming] = {}
         #: By (slice, slice): what sends messages later than they would (planted faults).
         self.couriers: dict[tuple[int, int], Courier] = {}
-        #: What was sent and may still be on its way.
-        self.sends: dict[Message, list[tuple[Any, Tensor]]] = {}
-        self.arriving: dict[Message, list[tuple[Any, Tensor]]] = {}
-
-    def dispatch(self, message: Message, tensors: list[Tensor]) -> None:
-        """Start sending; the tensors stay alive until they are known to have arrived."""
-        under_way = self.sends[message] = self.announce(message, tensors)
-        peer = self.process(message.target)
-        for i, tensor in enumerate(tensors):
-            data = tensor.detach().contiguous()
-            data = data.cpu() if self.staged else data
-            tag = message.tag * TENSORS + i
-            courier = self.couriers.get((message.piece_from, message.piece_to))
-            work = courier.send(data, peer, tag) if courier else self.world.send([data], peer, tag)
-            under_way.append((work, data))
+        #: What was sent and may still be on its way, by the tag of the message.
+        self.sends: dict[int, UnderWay] = {}
+        #: What was sent and is known to have arrived, until somebody looks at it.
+        self.arrived: list[UnderWay] = []
 
     def make_late(self, links: dict[tuple[int, int], float]) -> None:
         """From now on, messages from one slice to another arrive so many seconds later."""
         by_delay = {seconds: Courier(self.world, seconds) for seconds in set(links.values())}
         self.couriers = {link: by_delay[seconds] for link, seconds in links.items()}
 
-    def process(self, rank: int) -> int:
-        """The global rank of a rank of this pipeline (DeepSpeed's grid looks it up slowly)."""
-        if rank not in self.processes:
-            self.processes[rank] = self.grid.stage_to_global(rank)
-        return self.processes[rank]
+    def link(self, message: Message) -> Link:
+        """What is known of messages like this one."""
+        return self.links.setdefault((message.kind, message.piece_from, message.piece_to), Link())
 
-    def announce(self, message: Message, tensors: list[Tensor]) -> list[tuple[Any, Tensor]]:
-        """Tell the receiver the shapes at the first message of a link; they must not change.
+    def incoming(self, message: Message) -> Incoming:
+        """The one object that stands for a message this rank gets."""
+        if message not in self.coming:
+            self.coming[message] = Incoming(self, message)
+        return self.coming[message]
 
-        Returns what was sent for it.
-        """
-        link = (message.kind, message.piece_from, message.piece_to)
+    def let_go(self) -> None:
+        """Free what has arrived. Costs little, but is put off until nobody waits for this rank."""
+        while self.arrived:
+            wait_for(self.arrived.pop())
+
+    def flush(self) -> None:
+        """Wait until everything sent is gone."""
+        self.status.put(FLUSHES)
+        self.let_go()
+        for under_way in self.sends.values():
+            wait_for(under_way)
+        self.sends.clear()
+
+
+class Link:
+    """What is known of the messages of one kind from one slice to another; None before the first.
+
+    They must not change from one message to the next.
+    """
+
+    def __init__(self) -> None:
+        #: Of those sent: (shape, dtype) of each tensor.
+        self.looks: list[tuple[torch.Size, torch.dtype]] | None = None
+        #: Of those to come: (shape, dtype) of each tensor.
+        self.expected: list[tuple[list[int], torch.dtype]] | None = None
+
+
+class Outgoing:
+    """A message that this rank sends in every step."""
+
+    def __init__(self, mail: Mail, message: Message) -> None:
+        self.mail, self.message, self.link = mail, message, mail.link(message)
+        self.peer, self.tag = mail.grid.stage_to_global(message.target), message.tag * TENSORS
+        courier = mail.couriers.get((message.piece_from, message.piece_to))
+        self.carry = (courier or mail.world).send
+
+    def send(self, tensors: list[Tensor]) -> None:
+        """Start sending; the tensors stay alive until they are known to have arrived."""
         looks = [(t.shape, t.dtype) for t in tensors]
-        known = self.announced.setdefault(link, looks)
-        shapes = shapes_of(tensors) if known is looks or known != looks else []
-        if known != looks:
+        under_way = [] if looks == self.link.looks else self.announce(tensors)
+        for i, tensor in enumerate(tensors):
+            data = tensor.detach().contiguous()
+            data = data.cpu() if self.mail.staged else data
+            under_way.append((self.carry([data], self.peer, self.tag + i), data))
+        self.mail.sends[self.message.tag] = under_way
+
+    def announce(self, tensors: list[Tensor]) -> UnderWay:
+        """Tell the receiver the shapes, at the first message of a link.
+
+        Returns what was sent for it; ValueError when they are not those of the first one.
+        """
+        message, shapes = self.message, shapes_of(tensors)
+        if self.link.looks is not None:
+            first = ", ".join(f"{tuple(shape)} {plain(dtype)}" for shape, dtype in self.link.looks)
             raise ValueError(
                 f"stage {message.source} would send {readable(shapes)} as the {message}, but the "
-                f"first one was {readable(self.links[link])}: a pipeline's messages keep one "
-                "shape (drop the last, smaller batch, or pad)"
+                f"first one was {first}: a pipeline's messages keep one shape (drop the last, "
+                "smaller batch, or pad)"
             )
-        if known is not looks:
-            return []
-        self.links[link] = shapes
+        self.link.looks = [(t.shape, t.dtype) for t in tensors]
         if message.kind == "B":
             return []  # the receiver knows: the gradient has the shape of what it sent
         text = json.dumps(shapes).encode()
@@ -110,81 +142,72 @@ class Mail:
             raise ValueError(f"the {message} has too many tensors: {len(tensors)}")
         note = torch.zeros(META_BYTES, dtype=torch.uint8)
         note[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        note = note if self.staged else note.to(self.device)
-        peer = self.process(message.target)
-        tag = message.tag * TENSORS + TENSORS - 1
-        return [(self.world.send([note], peer, tag), note)]
+        note = note if self.mail.staged else note.to(self.mail.device)
+        return [(self.mail.world.send([note], self.peer, self.tag + TENSORS - 1), note)]
 
-    def post(self, message: Message, shapes: Shapes | None = None) -> None:
-        """Hand buffers to the network for a message that will be needed soon.
 
-        shapes: what to expect, at the first message of a link; None for an activation, whose
-        sender says so.
+class Incoming:
+    """A message that this rank gets in every step."""
+
+    def __init__(self, mail: Mail, message: Message) -> None:
+        self.mail, self.message, self.link = mail, message, mail.link(message)
+        self.peer, self.tag = mail.grid.stage_to_global(message.source), message.tag * TENSORS
+        self.receipts = [sent.tag for sent in mail.receipts.get(message, ())]
+        self.device = torch.device("cpu") if mail.staged else mail.device
+        self.needs_grad = message.kind == "F"
+        self.under_way: UnderWay = []
+
+    def post(self, sent: list[Tensor] | None = None) -> None:
+        """Hand buffers to the network for the message, which will be needed soon.
+
+        sent: the activations whose gradients it brings; None for an activation, whose sender tells
+        what it looks like, at the first message of a link.
         """
-        peer = self.process(message.source)
-        link = (message.kind, message.piece_from, message.piece_to)
-        if link not in self.expecting:
-            found = self.expected(message, peer) if shapes is None else shapes
-            self.expecting[link] = [(shape, getattr(torch, dtype)) for shape, dtype, _ in found]
-        device = "cpu" if self.staged else self.device
-        self.arriving[message] = []
-        for i, (shape, dtype) in enumerate(self.expecting[link]):
+        if self.link.expected is None:
+            shapes = self.told() if sent is None else shapes_of(sent)
+            self.link.expected = [(shape, getattr(torch, dtype)) for shape, dtype, _ in shapes]
+        recv, device = self.mail.world.recv, self.device
+        for i, (shape, dtype) in enumerate(self.link.expected):
             buffer = torch.empty(shape, dtype=dtype, device=device)
-            work = self.world.recv([buffer], peer, message.tag * TENSORS + i)
-            self.arriving[message].append((work, buffer))
+            self.under_way.append((recv([buffer], self.peer, self.tag + i), buffer))
 
-    def expects(self, message: Message) -> bool:
-        """True when an earlier message of the same link told the shapes."""
-        return (message.kind, message.piece_from, message.piece_to) in self.expecting
+    def told(self) -> Shapes:
+        """Shapes of an activation, from its sender."""
+        self.mail.status.say(f"waits for {in_words(self.message)}, the first one")
+        note = torch.empty(META_BYTES, dtype=torch.uint8)
+        note = note if self.mail.staged else note.to(self.mail.device)
+        dist.recv(note, self.peer, tag=self.tag + TENSORS - 1)
+        return [tuple(item) for item in json.loads(bytes(note.cpu().tolist()).rstrip(b"\0"))]
 
-    def expected(self, message: Message, peer: int) -> Shapes:
-        """Shapes of an activation: asked for once, at the first message of a link."""
-        link = (message.kind, message.piece_from, message.piece_to)
-        if link not in self.links:
-            self.status.say(f"waits for {in_words(message)}, the first one")
-            note = torch.empty(META_BYTES, dtype=torch.uint8)
-            note = note if self.staged else note.to(self.device)
-            dist.recv(note, peer, tag=message.tag * TENSORS + TENSORS - 1)
-            text = bytes(note.cpu().tolist()).rstrip(b"\0")
-            self.links[link] = [tuple(item) for item in json.loads(text)]
-        return self.links[link]
-
-    def collect(self, message: Message, op: Op) -> list[Tensor]:
-        """Wait for a message that `op` needs, and record the wait."""
-        self.status.say(f"waits for {in_words(message)}, to run {op}")
-        start = self.recorder.now()
+    def take(self) -> list[Tensor]:
+        """Wait for it. An activation requires a gradient, to be sent back."""
         tensors = []
-        with self.named("R", op.micro_batch, op.chunk):
-            for work, buffer in self.arriving.pop(message):
-                work.wait()
-                tensors.append(buffer.to(self.device) if self.staged else buffer)
-            for arrived in self.receipts.get(message, ()):
-                self.wait_for(self.sends.pop(arrived))
-        self.recorder.add("R", op.micro_batch, op.chunk, start, self.recorder.now())
-        if message.kind == "F":
-            for tensor in tensors:
-                tensor.requires_grad_(tensor.is_floating_point())
+        for work, buffer in self.under_way:
+            work.wait()
+            tensor = buffer.to(self.mail.device) if self.mail.staged else buffer
+            if self.needs_grad and tensor.is_floating_point():
+                tensor.requires_grad_()
+            tensors.append(tensor)
+        self.under_way = []
+        for tag in self.receipts:
+            self.mail.arrived.append(self.mail.sends.pop(tag))
         return tensors
 
-    def flush(self) -> None:
-        """Wait until everything sent is gone."""
-        self.status.say("waits for its last sends")
-        for under_way in self.sends.values():
-            self.wait_for(under_way)
-        self.sends.clear()
 
-    @staticmethod
-    def wait_for(under_way: list[tuple[Any, Tensor]]) -> None:
-        """Return when messages are gone; at once when they are known to have arrived."""
-        for work, _ in under_way:
-            work.wait()
+def wait_for(under_way: UnderWay) -> None:
+    """Return when messages are gone; at once when they are known to have arrived."""
+    for work, _ in under_way:
+        work.wait()
+
+
+def plain(dtype: torch.dtype) -> str:
+    """A dtype's name without torch's."""
+    return str(dtype).removeprefix("torch.")
 
 
 def shapes_of(tensors: list[Tensor]) -> Shapes:
     """Shape, dtype and whether a gradient comes back, for each tensor."""
-    return [
-        (list(t.shape), str(t.dtype).removeprefix("torch."), t.is_floating_point()) for t in tensors
-    ]
+    return [(list(t.shape), plain(t.dtype), t.is_floating_point()) for t in tensors]
 
 
 def as_list(value: Tensor | tuple[Tensor, ...]) -> list[Tensor]:

@@ -63,8 +63,16 @@ class Slot:
 
     def say(self, text: str) -> None:
         """What the rank does from now on, at most 140 characters of it."""
+        self.put(encoded(text))
+
+    def put(self, data: bytes) -> None:
+        """The same, for a text that is said again and again and was ``encoded`` once."""
         self._changes += 1
-        data = text.encode()[: SLOT - _HEAD.size]
         start = self._at + _HEAD.size
         self._memory[start : start + len(data)] = data
         _HEAD.pack_into(self._memory, self._at, self._changes, time.monotonic(), len(data))
+
+
+def encoded(text: str) -> bytes:
+    """A text as it lies in a slot, cut to what fits."""
+    return text.encode()[: SLOT - _HEAD.size]

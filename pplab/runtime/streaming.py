@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
+
 from pplab.core.ops import WHOLE_STEP, Op
 from pplab.runtime.engine import ScheduledEngine
 from pplab.runtime.weight_versions import WeightVersions
@@ -33,7 +35,7 @@ class StreamingEngine(ScheduledEngine):
         trained = [p for p in self.module.parameters() if p.requires_grad]
         self.versions = WeightVersions(self.plan.ops[self.stage_id], trained, self.optimizer)
 
-    def compute(self, op: Op) -> None:
+    def compute(self, op: Op, at: int, arrived: list[Tensor] | None) -> None:
         if op.kind == "U":
             self.versions.update(op, self._exec_reduce_grads if self.is_data_parallel else None)
             if self.lr_scheduler is not None:
@@ -42,7 +44,7 @@ class StreamingEngine(ScheduledEngine):
             return
         self.versions.before(op)
         self.whole_losses = True
-        super().compute(op)
+        super().compute(op, at, arrived)
         self.whole_losses = False
         self.versions.after(op)
 

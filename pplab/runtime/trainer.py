@@ -28,6 +28,7 @@ from pplab.runtime.nets.batches import stream
 from pplab.runtime.nets.build import base_seed, reseed, set_seed
 from pplab.runtime.nets.paced import PACE, until
 from pplab.runtime.nets.tensor import PARTS
+from pplab.runtime.passes import can_be_direct
 from pplab.runtime.plain import PlainLoop
 from pplab.runtime.stale import StaleLoop
 from pplab.runtime.status import Slot
@@ -41,13 +42,13 @@ Report = Callable[[dict[str, Any], list[bytes]], None]
 class Trainer:
     """One rank's training.
 
-    step: takes one and returns the loss; modules: by their number in the layer list; measured:
-    bytes found on the way, micro_losses: loss of each micro-batch, both filled as steps are taken;
-    traffic: what DeepSpeed sent; whole: a context in which parameters are all there (ZeRO-3);
-    engine: DeepSpeed's, of a pipeline.
+    step: takes one and returns the loss, at least on the one rank that `tells` it; modules: by
+    their number in the layer list; measured: bytes found on the way, micro_losses: loss of each
+    micro-batch, both filled as steps are taken; traffic: what DeepSpeed sent; whole: a context in
+    which parameters are all there (ZeRO-3); engine: DeepSpeed's, of a pipeline.
     """
 
-    step: Callable[[], float]
+    step: Callable[[], float | None]
     module: torch.nn.Module
     optimizer: Any
     modules: dict[int, torch.nn.Module]
@@ -55,6 +56,7 @@ class Trainer:
     micro_losses: list[list[float]] = field(default_factory=list)
     stage: int = 0
     replica: int = 0
+    tells: bool = False
     traffic: Callable[[], list[dict[str, Any]]] = list
     whole: Callable[[], AbstractContextManager[Any]] = nullcontext
     engine: Any = None
@@ -70,19 +72,22 @@ def trainer_of(
     named: ranges.Unnamed,
 ) -> Trainer:
     """What trains a job's network on this rank; see ``train.train`` for `place`."""
+    tells = place["rank"] == 0
     if job.engine == "plain":
         stale = job.schedule is not None and updates_midway(job.schedule)
         plain = (StaleLoop if stale else PlainLoop)(job, network, record, place["device"])
         module = torch.nn.ModuleList(plain.modules.values())
         return Trainer(
-            plain.step, module, plain.optimizer, plain.modules, micro_losses=plain.micro_losses
-        )
+            plain.step, module, plain.optimizer, plain.modules, tells=tells,
+            micro_losses=plain.micro_losses,
+        )  # fmt: skip
     status.say("builds its DeepSpeed engine")
     if job.engine == "zero":
         loop = DataParallelLoop(job, network, record, status, place)
         return Trainer(
             loop.step, loop.module, loop.optimizer, loop.modules, loop.measured,
-            loop.micro_losses, replica=loop.replica, traffic=loop.traffic.rows, whole=loop.whole,
+            loop.micro_losses, replica=loop.replica, tells=tells, traffic=loop.traffic.rows,
+            whole=loop.whole,
         )  # fmt: skip
     engine = make_engine(job, network, place)
     if job.resume is not None:
@@ -92,11 +97,14 @@ def trainer_of(
     step = follow(job, network, engine, record, status, place, replica, report, named)
     found = Trainer(
         step, engine.module, engine.optimizer, layers_of(engine.module),
-        stage=stage, replica=replica, engine=engine,
+        stage=stage, replica=replica, tells=tells, engine=engine,
     )  # fmt: skip
     found.measured = getattr(engine, "measured", found.measured)
     if isinstance(engine, ScheduledEngine):
         found.micro_losses, found.traffic = engine.micro_losses, engine.traffic.rows
+        if engine.direct:  # the loss is not sent around: the first of those who compute it tells
+            alike = engine.grid.topology().get_axis_list(axis="pipe", idx=stage)
+            found.tells = engine.is_last_stage() and place["rank"] == min(alike)
     return found
 
 
@@ -143,8 +151,8 @@ def follow(
     replica: int,
     report: Report,
     named: ranges.Unnamed,
-) -> Callable[[], float]:
-    """A function that runs one step and returns the loss."""
+) -> Callable[[], float | None]:
+    """A function that runs one step and returns the loss (see ``Trainer.tells``)."""
     if job.engine != "pplab":
         restart = stock.watch(engine, record, status, named)
         data = stream(network.batch, job, replica)
@@ -166,13 +174,19 @@ def follow(
 
     kind = StreamingEngine if updates_midway(job.schedule) else ScheduledEngine
     scheduled = kind.adopt(
-        engine, job.schedule, batch, record, status, staged=place["staged"], named=named
-    )
+        engine, job.schedule, batch, record, status,
+        direct=can_be_direct(job), staged=place["staged"], named=named,
+    )  # fmt: skip
     if job.faults is not None:
         plant(job, job.faults, scheduled, replica, place)
     if isinstance(scheduled, StreamingEngine) and replica == 0:
         scheduled.tell = lambda event: report(event, [])
-    return lambda: float(scheduled.train_batch())
+
+    def step() -> float | None:
+        loss = scheduled.train_batch()
+        return None if loss is None else float(loss)
+
+    return step
 
 
 def plant(

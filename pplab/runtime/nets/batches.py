@@ -59,7 +59,7 @@ def random_batches(size: int, width: int, seed: int, pool: int = 64) -> Callable
 def own_batches(data: Any, size: int) -> Callable[[int], Batch]:
     """The learner's data: a function of the index, or samples that are stacked `size` at a time."""
     if callable(data):
-        return data
+        return lambda index: pair(data(index))
     if not isinstance(data, Sequence) and not hasattr(data, "__getitem__"):
         raise TypeError(
             f"data is a {type(data).__name__}; give a function index -> (inputs, labels) or "
@@ -74,6 +74,16 @@ def own_batches(data: Any, size: int) -> Callable[[int], Batch]:
         )
 
     return batch
+
+
+def pair(made: Any) -> Batch:
+    """What a learner's data function made, if it is (inputs, labels): the rows of a single tensor
+    would pass for a pair, and train something else without a word."""
+    if not isinstance(made, tuple | list) or len(made) != 2:
+        kind = type(made).__name__
+        what = f"a {kind} of {len(made)}" if isinstance(made, tuple | list) else f"a {kind}"
+        raise TypeError(f"data gives (inputs, labels) for every micro-batch, not {what}")
+    return made[0], made[1]
 
 
 def stream(batch: Callable[[int], Batch], job: Job, replica: int) -> Iterator[Batch]:
