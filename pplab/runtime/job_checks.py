@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+from dataclasses import fields
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,6 +20,25 @@ ENGINES = ("pplab", "deepspeed", "dualpipev", "zero", "plain")
 LAUNCHERS = ("local", "deepspeed", "torchrun")
 THROUGH = ("pdsh", "openmpi", "slurm")
 DEVICES = ("auto", "cpu", "cuda")
+#: What settings are called by others.
+ELSEWHERE = {
+    "learning_rate": "lr", "epochs": "steps", "iterations": "steps", "zero_stage": "zero",
+    "gas": "micro_batches", "gradient_accumulation_steps": "micro_batches",
+    "batch_size": "micro_batch_size", "num_stages": "stages", "clip": "gradient_clipping",
+    "data_parallel": "replicas", "dp": "replicas", "tp": "tensor", "precision": "dtype",
+    "ds_config": "config", "timeout": "hang_after",
+}  # fmt: skip
+
+
+def check_names(given: Iterable[str], kind: type[Job]) -> None:
+    """TypeError for a setting that a job does not have, with the one that was meant, if any."""
+    names = [field.name for field in fields(kind)]
+    for name in given:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
+            named = ELSEWHERE.get(name) or (near[0] if near else "")
+            meant = f"did you mean {named}?" if named else "help(pplab.run) tells what there is"
+            raise TypeError(f"a run has no setting {name!r}: {meant}")
 
 
 def check(job: Job) -> None:

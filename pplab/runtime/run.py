@@ -17,6 +17,7 @@ from pplab.runtime.collect import Collected
 from pplab.runtime.hosts import torchrun
 from pplab.runtime.hosts.hostfile import launcher_environment, on_hosts
 from pplab.runtime.job import Job
+from pplab.runtime.job_checks import check_names
 from pplab.runtime.partitioned import Chosen, Cut, choose
 from pplab.runtime.progress import Progress, progress
 from pplab.runtime.record import Run, load_record, logs_html, new_directory
@@ -101,7 +102,9 @@ def job_of(
     earlier: Run | None = None,
     loader: str = "layers",
 ) -> Job:
-    """The job of ``run``, without its cut; raises ValueError for what cannot be run."""
+    """The job of ``run``, without its cut; raises ValueError for what cannot be run, TypeError for
+    a setting that does not exist."""
+    check_names(settings, Job)
     if earlier is not None:
         settings = inherited(earlier, plan, model, settings)
         settings["resume"] = resume_from(earlier, loader)
@@ -114,6 +117,8 @@ def job_of(
         settings = {"stages": 1, **settings}
     elif settings.get("engine", "pplab") == "pplab":
         raise ValueError("give a schedule, or engine='deepspeed' with stages and micro_batches")
+    if missing := [name for name in ("stages", "micro_batches") if name not in settings]:
+        raise ValueError(f"without a schedule, say how many: {' and '.join(missing)}")
     if settings.get("speeds") is not None:
         settings = {**settings, "speeds": tuple(map(float, settings["speeds"]))}
     if settings.get("nsys"):

@@ -111,6 +111,30 @@ def test_a_wrong_job_is_refused_in_a_sentence(settings: dict[str, Any], says: st
         job(**settings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (
+            {"micro_batchsize": 3},
+            "a run has no setting 'micro_batchsize': did you mean micro_batch",
+        ),
+        ({"zero_stage": 1}, "did you mean zero"),
+        ({"colour": "red"}, "a run has no setting 'colour': help(pplab.run) tells what there is"),
+    ],
+)
+def test_a_setting_that_does_not_exist_is_named(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        pplab.run(one_f_one_b(2, 4), **settings)
+    assert says in str(caught.value)
+
+
+def test_without_a_schedule_the_counts_are_asked_for() -> None:
+    with pytest.raises(ValueError, match="say how many: stages and micro_batches"):
+        pplab.run(engine="deepspeed")
+    with pytest.raises(ValueError, match="say how many: micro_batches"):
+        pplab.run(engine="zero", replicas=2)
+
+
 def test_samples_count_replicas() -> None:
     assert job(micro_batch_size=2, replicas=3).samples_per_step == 2 * 4 * 3
     assert job(replicas=3).world == 6
