@@ -20,6 +20,7 @@ in a chunk is chunk * micro-batches + micro-batch.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -117,8 +118,7 @@ class ScheduledEngine(HalvesEngine, CountingEngine, PassesEngine):
     def _exec_schedule(self, pipe_schedule: Any) -> None:
         """Called by ``train_batch`` with DeepSpeed's schedule, which is put aside."""
         self._reserve_pipe_buffers(self.micro_batches * self.plan.chunks)
-        self.fwd_outputs: list[Any] = []
-        self.step_losses.clear()
+        self.fwd_outputs: Any = deque(maxlen=0)  # DeepSpeed adds each loss to it, for nobody
         self.orders = self.orders or orders(self)
         for order in self.orders:
             order()
@@ -126,8 +126,7 @@ class ScheduledEngine(HalvesEngine, CountingEngine, PassesEngine):
             self.piece = None
         self.finish_step()
         if self.is_last_stage():
-            losses = [float(self.step_losses[m]) for m in range(self.micro_batches)]
-            self.micro_losses.append(losses)
+            self.micro_losses.append(self.step_losses.tolist())
 
     #: A plan may end with U or leave it out: the engine does it when every rank is done.
     updates_at_the_end = True
@@ -220,7 +219,7 @@ class ScheduledEngine(HalvesEngine, CountingEngine, PassesEngine):
 
     def backward_pass(self, op: Op, at: int, arrived: list[Tensor] | None) -> None:
         """B, or its first half: from the gradients that arrived, or those of another slice on this
-        rank, or from the loss of this micro-batch."""
+        rank, or from the loss of this micro-batch; then the buffers are freed."""
         if arrived is None and (piece := self.pieces[op.chunk]) < self.plan.layout.slices - 1:
             after = self.buffer(op.micro_batch, piece + 1)
             received = as_list(self.pipe_buffers["inputs"][after])
@@ -230,11 +229,8 @@ class ScheduledEngine(HalvesEngine, CountingEngine, PassesEngine):
             self.weight_work[op[1:]] = self.input_half(at, arrived)
         else:
             self.backward_at(at, arrived)
-
-    def let_go(self, op: Op, at: int) -> None:
-        """Free buffers whose backward pass is over and whose gradient, if any, is on its way."""
-        self.pipe_buffers["outputs"][at] = self.pipe_buffers["labels"][at] = None
         self.keep_loss(at, op.micro_batch)
+        self.pipe_buffers["outputs"][at] = self.pipe_buffers["labels"][at] = None
         self.held_outputs.pop(at, None)
         if self.is_first_stage():
             self.pipe_buffers["inputs"][at] = None

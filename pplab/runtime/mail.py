@@ -57,8 +57,6 @@ class Mail:
         self.couriers: dict[tuple[int, int], Courier] = {}
         #: What was sent and may still be on its way, by the tag of the message.
         self.sends: dict[int, UnderWay] = {}
-        #: What was sent and is known to have arrived, until somebody looks at it.
-        self.arrived: list[UnderWay] = []
 
     def make_late(self, links: dict[tuple[int, int], float]) -> None:
         """From now on, messages from one slice to another arrive so many seconds later."""
@@ -75,15 +73,9 @@ class Mail:
             self.coming[message] = Incoming(self, message)
         return self.coming[message]
 
-    def let_go(self) -> None:
-        """Free what has arrived. Costs little, but is put off until nobody waits for this rank."""
-        while self.arrived:
-            wait_for(self.arrived.pop())
-
     def flush(self) -> None:
         """Wait until everything sent is gone."""
         self.status.put(FLUSHES)
-        self.let_go()
         for under_way in self.sends.values():
             wait_for(under_way)
         self.sends.clear()
@@ -189,8 +181,8 @@ class Incoming:
                 tensor.requires_grad_()
             tensors.append(tensor)
         self.under_way = []
-        for tag in self.receipts:
-            self.mail.arrived.append(self.mail.sends.pop(tag))
+        for tag in self.receipts:  # at once: their memory is what the next tensors fit into
+            wait_for(self.mail.sends.pop(tag))
         return tensors
 
 

@@ -9,7 +9,7 @@ In the order of the schedule:
 
 - ``Post``: hand a buffer to the network for a message that will be needed soon;
 - ``Do``: an operation: load, wait for its message, run it, send what it made; and only then, when
-  nobody waits any more, note when it all was and free its buffers.
+  nobody waits any more, note when it all was.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Post:
     """Get ready for a message."""
 
     def __init__(self, engine: ScheduledEngine, message: Message) -> None:
-        self.mail, self.incoming = engine.mail, engine.mail.incoming(message)
+        self.incoming = engine.mail.incoming(message)
         self.outputs = engine.pipe_buffers["outputs"]
         self.at = None
         if message.kind == "B":
@@ -64,7 +64,6 @@ class Post:
             self.incoming.post([t for t in outputs if t.is_floating_point()])
         else:
             self.incoming.post()
-        self.mail.let_go()
 
 
 class Dispatch:
@@ -132,8 +131,6 @@ class Do:
         if self.take is not None:
             self.note("R", asked, ready)
         self.note(op.kind, start, end)
-        if op.kind == "B":
-            engine.let_go(op, self.at)
 
     def note(self, kind: str, start: Any, end: Any) -> None:
         """Record what was done between two marks for this operation."""

@@ -47,13 +47,15 @@ class PassesEngine(PipelineEngine):
     loss: Tensor | None
     #: Losses whose backward pass is still to come, by buffer.
     kept_losses: dict[int, Tensor]
-    #: Loss of each micro-batch of this step whose backward pass is over.
-    step_losses: dict[int, Tensor]
+    #: Loss of each micro-batch of this step, (M,), in one tensor: M small ones that live to the end
+    #: of a step would cut up the memory that activations leave. And whose came last.
+    step_losses: Tensor
+    latest: int | None
 
     def prepare_passes(self, direct: bool) -> None:
         """Get ready."""
         self.direct, self.share = direct, None
-        self.kept_losses, self.step_losses = {}, {}
+        self.kept_losses, self.latest = {}, None
         self.trained = list(self.module.parameters())
         self.layers, self.loss_of = self.module.forward, self.module.loss_fn
         if not direct:
@@ -126,10 +128,14 @@ class PassesEngine(PipelineEngine):
             self._exec_backward_pass(at)
 
     def keep_loss(self, at: int, m: int) -> None:
-        """After the backward pass of micro-batch m, in buffers `at`: its loss without its graph."""
+        """After the backward pass of micro-batch m, in buffers `at`: keep the number only."""
         loss = self.kept_losses.pop(at, None)
-        if loss is not None:
-            self.step_losses[m] = loss.detach()
+        if loss is None:
+            return
+        if self.latest is None:
+            self.step_losses = loss.new_empty(self.micro_batches)
+        self.step_losses[m] = loss.detach()
+        self.latest = m
 
     def share_of(self, loss: Tensor) -> Tensor:
         """What a loss adds to the mean over micro-batches, as a gradient to start from."""
@@ -148,9 +154,9 @@ class PassesEngine(PipelineEngine):
 
         A collective between the replicas of the last stage.
         """
-        total = torch.zeros_like(self.step_losses[0])
-        for m in range(self.micro_batches):
-            total += self.step_losses[m]
+        total = self.step_losses.new_zeros(())
+        for loss in self.step_losses:
+            total += loss
         mean = total / self.micro_batches
         if self.is_data_parallel:
             dist.all_reduce(mean, group=self.mpu.get_data_parallel_group())

@@ -51,10 +51,10 @@ class StreamingEngine(ScheduledEngine):
     def tell_loss(self) -> None:
         """The loss of the last micro-batch, for the eye; a message of some 30 us."""
         now = time.monotonic()
-        if self.tell is None or not self.step_losses or now < self.told + EVERY:
+        if self.tell is None or self.latest is None or now < self.told + EVERY:
             return
         self.told = now
-        m = next(reversed(self.step_losses))
+        m = self.latest
         loss = float(self.step_losses[m])
         self.tell({"event": "stream", "step": self.global_steps, "micro_batch": m, "loss": loss})
 
