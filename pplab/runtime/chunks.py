@@ -73,16 +73,13 @@ class SlicedPipe(BoundsPipe):
         self._local_start, self._local_stop = self.phase_bounds[chunk]
         self.is_checkpointable_results = self.phase_checkpointable[chunk]
 
-    def forward(self, forward_input: Any) -> Any:
-        """DeepSpeed's, less what activation checkpointing needs when there is none: the layers in
-        a row, each after a seed of its own (micro-batch and layer), so that dropout repeats."""
-        if self.activation_checkpoint_interval:
-            return super().forward(forward_input)
+    def in_a_row(self, x: Any) -> Any:
+        """What ``forward`` does when nothing is recomputed, without the closures it makes for that:
+        the layers in a row, each after a seed of its own (micro-batch and layer)."""
         self.micro_offset += 1
-        seed, x = self.base_seed * (self.micro_offset + 1) + self._local_start, forward_input
-        for layer in self.forward_funcs:
+        first = self.base_seed * (self.micro_offset + 1) + self._local_start
+        for seed, layer in enumerate(self.forward_funcs, first):
             self.seed_fn(seed)
-            seed += 1
             x = layer(x)
         return x
 

@@ -38,10 +38,7 @@ from pplab.runtime.orders import Order, orders
 from pplab.runtime.passes import PassesEngine
 from pplab.runtime.ranges import Unnamed
 from pplab.runtime.recorder import Recorder
-from pplab.runtime.status import Slot, encoded
-
-ENDS = encoded("waits for the other ranks, to end the step")
-UPDATES = encoded("runs U, the optimizer step")
+from pplab.runtime.status import Slot
 
 
 class ScheduledEngine(HalvesEngine, CountingEngine, PassesEngine):
@@ -83,9 +80,6 @@ class ScheduledEngine(HalvesEngine, CountingEngine, PassesEngine):
         self.piece = None if layout.chunks > 1 else rank
         self.split = {op[1:] for op in self.plan.ops[rank] if op.kind == "W"}
         self.micro_losses, self.orders = [], []
-        together = bool(self.zero_optimization() or self.is_data_parallel)
-        self.meets = together or bool(self.gradient_clipping())
-        self.reduces = together or self.using_bf16_optimizer
         self.prepare_counts()
         noting = self.split and 0 in self.pieces
         self.prepare_halves(self.module.forward_funcs if noting else [])
@@ -107,9 +101,6 @@ class ScheduledEngine(HalvesEngine, CountingEngine, PassesEngine):
     split: set[tuple[int, int]]
     #: Loss of each micro-batch in all steps so far, on the rank that computes it.
     micro_losses: list[list[float]]
-    #: True when the end of a step has collectives of several ranks; gradients to reduce.
-    meets: bool
-    reduces: bool
     #: The program, made ready at the first step.
     orders: list[Order]
 
@@ -144,18 +135,18 @@ class ScheduledEngine(HalvesEngine, CountingEngine, PassesEngine):
         """Gradient reduction, once every rank is there, and the optimizer step."""
         self.mail.flush()
         self.count_gradients()
-        self.status.put(ENDS)
+        self.status.say("waits for the other ranks, to end the step")
         start = self.recorder.now()
         with self.named("G"):
-            if self.meets:
+            if self.zero_optimization() or self.is_data_parallel or self.gradient_clipping():
                 dist.barrier()  # else the wait in U's own collectives would count as its own
             self.traffic.at(self.recorder.step, "G", WHOLE_STEP)
             self._exec_reduce_tied_grads()
-            if self.reduces:
+            if self.is_data_parallel or self.zero_optimization() or self.using_bf16_optimizer:
                 self._exec_reduce_grads()  # else DeepSpeed flattens all gradients for one copy
         end = self.recorder.now()
         self.recorder.add("G", WHOLE_STEP, 0, start, end)
-        self.status.put(UPDATES)
+        self.status.say("runs U, the optimizer step")
         self.traffic.at(self.recorder.step, "U", WHOLE_STEP)
         with self.named("U"):
             self._exec_optimizer_step()

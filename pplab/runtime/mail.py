@@ -20,14 +20,16 @@ from torch import Tensor
 
 from pplab.core.messages import Message
 from pplab.runtime.courier import Courier
-from pplab.runtime.status import Slot, encoded
+from pplab.runtime.nets.batches import kinds
+from pplab.runtime.status import Slot
 
 META_BYTES = 2048  # a message's shapes and dtypes as JSON, sent once per link
 TENSORS = 64  # tensors one message may have: tags are message tag * TENSORS + number
-FLUSHES = encoded("waits for its last sends")
 
 #: What travels on a link: (shape, dtype, carries a gradient) of each tensor.
 Shapes = list[tuple[list[int], str, bool]]
+#: The same to compare and to read: (shape, dtype) of each tensor.
+Looks = list[tuple[torch.Size, torch.dtype]]
 #: Communications under way and the tensors they need to stay alive.
 UnderWay = list[tuple[Any, Tensor]]
 
@@ -75,7 +77,7 @@ class Mail:
 
     def flush(self) -> None:
         """Wait until everything sent is gone."""
-        self.status.put(FLUSHES)
+        self.status.say("waits for its last sends")
         for under_way in self.sends.values():
             wait_for(under_way)
         self.sends.clear()
@@ -89,7 +91,7 @@ class Link:
 
     def __init__(self) -> None:
         #: Of those sent: (shape, dtype) of each tensor.
-        self.looks: list[tuple[torch.Size, torch.dtype]] | None = None
+        self.looks: Looks | None = None
         #: Of those to come: (shape, dtype) of each tensor.
         self.expected: list[tuple[list[int], torch.dtype]] | None = None
 
@@ -106,30 +108,29 @@ class Outgoing:
     def send(self, tensors: list[Tensor]) -> None:
         """Start sending; the tensors stay alive until they are known to have arrived."""
         looks = [(t.shape, t.dtype) for t in tensors]
-        under_way = [] if looks == self.link.looks else self.announce(tensors)
+        under_way = [] if looks == self.link.looks else self.announce(tensors, looks)
         for i, tensor in enumerate(tensors):
             data = tensor.detach().contiguous()
             data = data.cpu() if self.mail.staged else data
             under_way.append((self.carry([data], self.peer, self.tag + i), data))
         self.mail.sends[self.message.tag] = under_way
 
-    def announce(self, tensors: list[Tensor]) -> UnderWay:
+    def announce(self, tensors: list[Tensor], looks: Looks) -> UnderWay:
         """Tell the receiver the shapes, at the first message of a link.
 
         Returns what was sent for it; ValueError when they are not those of the first one.
         """
-        message, shapes = self.message, shapes_of(tensors)
+        message = self.message
         if self.link.looks is not None:
-            first = ", ".join(f"{tuple(shape)} {plain(dtype)}" for shape, dtype in self.link.looks)
             raise ValueError(
-                f"stage {message.source} would send {readable(shapes)} as the {message}, but the "
-                f"first one was {first}: a pipeline's messages keep one shape (drop the last, "
-                "smaller batch, or pad)"
+                f"stage {message.source} would send {readable(looks)} as the {message}, but the "
+                f"first one was {readable(self.link.looks)}: a pipeline's messages keep one shape "
+                "(drop the last, smaller batch, or pad)"
             )
-        self.link.looks = [(t.shape, t.dtype) for t in tensors]
+        self.link.looks = looks
         if message.kind == "B":
             return []  # the receiver knows: the gradient has the shape of what it sent
-        text = json.dumps(shapes).encode()
+        text = json.dumps(shapes_of(tensors)).encode()
         if len(text) > META_BYTES:
             raise ValueError(f"the {message} has too many tensors: {len(tensors)}")
         note = torch.zeros(META_BYTES, dtype=torch.uint8)
@@ -166,8 +167,7 @@ class Incoming:
     def told(self) -> Shapes:
         """Shapes of an activation, from its sender."""
         self.mail.status.say(f"waits for {in_words(self.message)}, the first one")
-        note = torch.empty(META_BYTES, dtype=torch.uint8)
-        note = note if self.mail.staged else note.to(self.mail.device)
+        note = torch.empty(META_BYTES, dtype=torch.uint8, device=self.device)
         dist.recv(note, self.peer, tag=self.tag + TENSORS - 1)
         return [tuple(item) for item in json.loads(bytes(note.cpu().tolist()).rstrip(b"\0"))]
 
@@ -208,10 +208,7 @@ def as_list(value: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
         return [value]
     if isinstance(value, tuple) and all(isinstance(item, Tensor) for item in value):
         return list(value)
-    kinds = type(value).__name__
-    if isinstance(value, tuple):
-        kinds = "tuple of " + ", ".join(type(item).__name__ for item in value)
-    raise TypeError(f"a stage hands on a tensor or a tuple of tensors, not a {kinds}")
+    raise TypeError(f"a stage hands on a tensor or a tuple of tensors, not a {kinds(value)}")
 
 
 def as_given(tensors: list[Tensor]) -> Tensor | tuple[Tensor, ...]:
@@ -245,6 +242,6 @@ def in_words(message: Message) -> str:
     return f"{message.kind}{message.micro_batch} of rank {message.source}"
 
 
-def readable(shapes: Shapes) -> str:
+def readable(looks: Looks) -> str:
     """Shapes for a sentence: ``(4, 64) float32, (4, 64) int64``."""
-    return ", ".join(f"{tuple(shape)} {dtype}" for shape, dtype, _ in shapes)
+    return ", ".join(f"{tuple(shape)} {plain(dtype)}" for shape, dtype in looks)

@@ -44,7 +44,7 @@ class PassesEngine(PipelineEngine):
     loss_of: Callable[[Any, Any], Tensor]
     trained: list[torch.nn.Parameter]
     #: Where DeepSpeed's passes put a loss, and look for it.
-    loss: Tensor | None
+    loss: Any
     #: Losses whose backward pass is still to come, by buffer.
     kept_losses: dict[int, Tensor]
     #: Loss of each micro-batch of this step, (M,), in one tensor: M small ones that live to the end
@@ -57,11 +57,9 @@ class PassesEngine(PipelineEngine):
         self.direct, self.share = direct, None
         self.kept_losses, self.latest = {}, None
         self.trained = list(self.module.parameters())
-        self.layers, self.loss_of = self.module.forward, self.module.loss_fn
-        if not direct:
-            self.module.loss_fn = lambda outputs, labels: checked_loss(
-                self.loss_of(outputs, labels)
-            )
+        recomputes = self.module.activation_checkpoint_interval
+        self.layers = self.module.forward if recomputes else self.module.in_a_row
+        self.loss_of = self.module.loss_fn
         self.module.train()
 
     def train_batch(self, data_iter: Any = None) -> Tensor | None:
@@ -75,7 +73,7 @@ class PassesEngine(PipelineEngine):
         """Put what this rank needs of a batch (inputs, labels) into buffers `at`: the inputs if it
         works on the first slice, the labels if on the last; a tensor or a tuple each."""
         if not self.direct:
-            self.data_iterator = iter((tuple(map(checked_batch, batch)),))
+            self.data_iterator = iter((batch,))
             self._exec_load_micro_batch(at)
             return
         if self.is_first_stage():
@@ -84,30 +82,25 @@ class PassesEngine(PipelineEngine):
             self.pipe_buffers["labels"][at] = self.moved(batch[1])
 
     def moved(self, value: Any) -> Any:
-        """A tensor, or a tuple of them, on this rank's device; cut off from any graph."""
+        """A tensor, or a tuple of them, on this rank's device and cut off from any graph; labels
+        that are something else stay as they are, as DeepSpeed leaves them."""
         if isinstance(value, Tensor):
             return value.to(self.device).detach()
-        return tuple(t.to(self.device).detach() for t in checked_batch(value))
+        return tuple(map(self.moved, value)) if isinstance(value, tuple | list) else value
 
     def forward_at(self, at: int) -> None:
         """The forward pass of what is in buffers `at`; on the last stage, its loss too."""
         if self.direct:
-            given, last = self.pipe_buffers["inputs"][at], self.is_last_stage()
+            given = self.pipe_buffers["inputs"][at]
             # copied, as DeepSpeed does: layers may change their input, and a leaf must not change
             inputs = given.clone() if isinstance(given, Tensor) else tuple(t.clone() for t in given)
             outputs = self.pipe_buffers["outputs"][at] = self.layers(inputs)
-            if not last:
-                return
-            loss = self.loss_of(outputs, self.pipe_buffers["labels"][at])
-            if self.share is None:
-                self.share_of(loss)
-        else:
-            self._exec_forward_pass(at)
-            if not self.is_last_stage():
-                return
-            assert self.loss is not None
-            loss, self.loss = self.loss, None
-        self.kept_losses[at] = loss
+            if self.is_last_stage():
+                self.kept_losses[at] = self.loss_of(outputs, self.pipe_buffers["labels"][at])
+            return
+        self._exec_forward_pass(at)
+        if self.is_last_stage():
+            self.kept_losses[at], self.loss = self.loss, None
 
     def backward_at(self, at: int, grads: list[Tensor] | None) -> None:
         """The backward pass of what is in buffers `at`: from its loss on the last stage, else from
@@ -140,7 +133,6 @@ class PassesEngine(PipelineEngine):
     def share_of(self, loss: Tensor) -> Tensor:
         """What a loss adds to the mean over micro-batches, as a gradient to start from."""
         if self.share is None:
-            checked_loss(loss)
             self.share = torch.ones_like(loss) / self.gradient_accumulation_steps()
         return self.share
 
@@ -162,24 +154,3 @@ class PassesEngine(PipelineEngine):
             dist.all_reduce(mean, group=self.mpu.get_data_parallel_group())
             mean /= self.dp_world_size
         return mean
-
-
-def checked_loss(loss: Any) -> Tensor:
-    """A loss to start a backward pass from, or an error that says what is wrong with it."""
-    if not isinstance(loss, Tensor):
-        raise TypeError(f"the loss function must return a tensor, not {type(loss).__name__}")
-    if loss.numel() != 1:
-        raise ValueError(f"the loss must be one number, not a tensor of shape {tuple(loss.shape)}")
-    return loss
-
-
-def checked_batch(value: Any) -> Any:
-    """The inputs or the labels of a micro-batch; TypeError when DeepSpeed cannot load them."""
-    if isinstance(value, Tensor):
-        return value
-    if isinstance(value, tuple | list) and all(isinstance(item, Tensor) for item in value):
-        return value
-    raise TypeError(
-        "the inputs and the labels of a micro-batch are a tensor or a tuple of tensors each, "
-        f"not {type(value).__name__}"
-    )

@@ -68,7 +68,7 @@ def train(job: Job, place: dict[str, Any], status: Slot, report: Report) -> None
             seconds = time.perf_counter() - begin
             gc.collect()
             status.say(f"ends step {number}")
-            if trainer.tells:
+            if place["rank"] == trainer.teller:
                 report({"event": "step", "step": number, "loss": loss, "seconds": seconds}, [])
     if job.checkpoint:
         status.say("writes a checkpoint")

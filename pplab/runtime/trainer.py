@@ -42,10 +42,10 @@ Report = Callable[[dict[str, Any], list[bytes]], None]
 class Trainer:
     """One rank's training.
 
-    step: takes one and returns the loss, at least on the one rank that `tells` it; modules: by
-    their number in the layer list; measured: bytes found on the way, micro_losses: loss of each
-    micro-batch, both filled as steps are taken; traffic: what DeepSpeed sent; whole: a context in
-    which parameters are all there (ZeRO-3); engine: DeepSpeed's, of a pipeline.
+    step: takes one and returns the loss, at least on rank number `teller`; modules: by their number
+    in the layer list; measured: bytes found on the way, micro_losses: loss of each micro-batch,
+    both filled as steps are taken; traffic: what DeepSpeed sent; whole: a context in which
+    parameters are all there (ZeRO-3); engine: DeepSpeed's, of a pipeline.
     """
 
     step: Callable[[], float | None]
@@ -56,7 +56,7 @@ class Trainer:
     micro_losses: list[list[float]] = field(default_factory=list)
     stage: int = 0
     replica: int = 0
-    tells: bool = False
+    teller: int = 0
     traffic: Callable[[], list[dict[str, Any]]] = list
     whole: Callable[[], AbstractContextManager[Any]] = nullcontext
     engine: Any = None
@@ -72,22 +72,19 @@ def trainer_of(
     named: ranges.Unnamed,
 ) -> Trainer:
     """What trains a job's network on this rank; see ``train.train`` for `place`."""
-    tells = place["rank"] == 0
     if job.engine == "plain":
         stale = job.schedule is not None and updates_midway(job.schedule)
         plain = (StaleLoop if stale else PlainLoop)(job, network, record, place["device"])
         module = torch.nn.ModuleList(plain.modules.values())
         return Trainer(
-            plain.step, module, plain.optimizer, plain.modules, tells=tells,
-            micro_losses=plain.micro_losses,
-        )  # fmt: skip
+            plain.step, module, plain.optimizer, plain.modules, micro_losses=plain.micro_losses
+        )
     status.say("builds its DeepSpeed engine")
     if job.engine == "zero":
         loop = DataParallelLoop(job, network, record, status, place)
         return Trainer(
             loop.step, loop.module, loop.optimizer, loop.modules, loop.measured,
-            loop.micro_losses, replica=loop.replica, tells=tells, traffic=loop.traffic.rows,
-            whole=loop.whole,
+            loop.micro_losses, replica=loop.replica, traffic=loop.traffic.rows, whole=loop.whole,
         )  # fmt: skip
     engine = make_engine(job, network, place)
     if job.resume is not None:
@@ -97,14 +94,14 @@ def trainer_of(
     step = follow(job, network, engine, record, status, place, replica, report, named)
     found = Trainer(
         step, engine.module, engine.optimizer, layers_of(engine.module),
-        stage=stage, replica=replica, tells=tells, engine=engine,
+        stage=stage, replica=replica, engine=engine,
     )  # fmt: skip
     found.measured = getattr(engine, "measured", found.measured)
     if isinstance(engine, ScheduledEngine):
         found.micro_losses, found.traffic = engine.micro_losses, engine.traffic.rows
         if engine.direct:  # the loss is not sent around: the first of those who compute it tells
-            alike = engine.grid.topology().get_axis_list(axis="pipe", idx=stage)
-            found.tells = engine.is_last_stage() and place["rank"] == min(alike)
+            last, _ = job.layout.place_of(job.layout.slices - 1)
+            found.teller = min(engine.grid.topology().get_axis_list(axis="pipe", idx=last))
     return found
 
 
@@ -152,7 +149,7 @@ def follow(
     report: Report,
     named: ranges.Unnamed,
 ) -> Callable[[], float | None]:
-    """A function that runs one step and returns the loss (see ``Trainer.tells``)."""
+    """A function that runs one step and returns the loss (see ``Trainer.teller``)."""
     if job.engine != "pplab":
         restart = stock.watch(engine, record, status, named)
         data = stream(network.batch, job, replica)

@@ -121,6 +121,7 @@ def test_what_is_no_loss_is_said_so(returned: Any, words: str, zero: int, clean:
     ("made", "words"),
     [
         ((3, 4), "a tensor or a tuple of tensors each, not int"),
+        (((torch.ones(2, 4), 3), None), "a tuple of tensors each, not tuple of Tensor, int"),
         (torch.ones(2, 4), "data gives (inputs, labels) for every micro-batch, not a Tensor"),
         (
             (torch.ones(2, 4),),
@@ -133,3 +134,15 @@ def test_what_is_no_batch_is_said_so(made: Any, words: str, zero: int, clean: st
     with pytest.raises(pplab.RunError) as caught:
         pplab.run(one_f_one_b(2, 2), model, zero=zero, steps=1, quiet=True, keep=False)
     assert words in str(caught.value).splitlines()[0]
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_a_loss_may_do_without_labels(zero: int, clean: str) -> None:
+    def small(outputs: Any, labels: Any) -> Any:
+        assert labels is None
+        return outputs.square().mean()
+
+    layers = [LayerSpec(torch.nn.Linear, 4, 4)] * 2
+    model = pplab.models.own(layers, loss=small, data=lambda index: (torch.ones(2, 4), None))
+    done = pplab.run(one_f_one_b(2, 2), model, zero=zero, steps=2, lr=0.01, quiet=True, keep=False)
+    assert done.losses[1] < done.losses[0]

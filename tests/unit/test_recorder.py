@@ -31,7 +31,7 @@ def test_nothing_is_recorded_when_nobody_asks() -> None:
 
 
 class Clock:
-    """A GPU that is 40 ms behind: an event is over when `seconds` says, not when it is queued."""
+    """A GPU's own: every event comes 10 ms after the one before."""
 
     seconds = 5.0
 

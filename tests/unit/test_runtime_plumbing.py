@@ -116,9 +116,9 @@ def test_a_wrong_job_is_refused_in_a_sentence(settings: dict[str, Any], says: st
     [
         (
             {"micro_batchsize": 3},
-            "a run has no setting 'micro_batchsize': did you mean micro_batch",
+            "a run has no setting 'micro_batchsize': did you mean micro_batch_size?",
         ),
-        ({"zero_stage": 1}, "did you mean zero"),
+        ({"zero_stage": 1}, "did you mean zero?"),
         ({"colour": "red"}, "a run has no setting 'colour': help(pplab.run) tells what there is"),
     ],
 )

@@ -83,7 +83,24 @@ def pair(made: Any) -> Batch:
         kind = type(made).__name__
         what = f"a {kind} of {len(made)}" if isinstance(made, tuple | list) else f"a {kind}"
         raise TypeError(f"data gives (inputs, labels) for every micro-batch, not {what}")
-    return made[0], made[1]
+    inputs, labels = made
+    loaded = [inputs, labels] if isinstance(labels, tuple | list) else [inputs]
+    for value in loaded:  # other labels are handed to the loss as they are, None too
+        items = value if isinstance(value, tuple | list) else [value]
+        if not all(isinstance(item, Tensor) for item in items):
+            raise TypeError(
+                "the inputs and the labels of a micro-batch are a tensor or a tuple of tensors "
+                f"each, not {kinds(value)}"
+            )
+    return inputs, labels
+
+
+def kinds(value: Any) -> str:
+    """What a value is, for a sentence; of a tuple or list, also what is in it."""
+    kind = type(value).__name__
+    if not isinstance(value, tuple | list):
+        return kind
+    return f"{kind} of {', '.join(type(item).__name__ for item in value)}"
 
 
 def stream(batch: Callable[[int], Batch], job: Job, replica: int) -> Iterator[Batch]:

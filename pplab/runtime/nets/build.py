@@ -49,7 +49,8 @@ def build(job: Job, part: int = 0) -> Network:
         given = job.model.payload
         set_seed(base_seed(job) - 1)  # modules made by the learner's function, alike on all ranks
         layers = list(given["layers"]() if callable(given["layers"]) else given["layers"])
-        loss, batch = given["loss"] or paced.distance, batches.own_batches(given["data"], size)
+        loss = checked(given["loss"]) if given["loss"] else paced.distance
+        batch = batches.own_batches(given["data"], size)
         ends = (0, 0)
     if job.bounds and job.bounds[-1] != len(layers):
         raise ValueError(f"bounds end at {job.bounds[-1]}, but the model has {len(layers)} layers")
@@ -64,6 +65,22 @@ def build(job: Job, part: int = 0) -> Network:
     if job.schedule is not None and updates_midway(job.schedule):
         _no_ties_between_ranks(network, job.schedule)
     return network
+
+
+def checked(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """A learner's loss function, that says so when what it gives is no loss to start from."""
+
+    def one_number(outputs: Any, labels: Any) -> Any:
+        found = loss(outputs, labels)
+        if not isinstance(found, torch.Tensor):
+            kind = type(found).__name__
+            raise TypeError(f"the loss function must return a tensor, not {kind}")
+        if found.numel() != 1:
+            shape = tuple(found.shape)
+            raise ValueError(f"the loss must be one number, not a tensor of shape {shape}")
+        return found
+
+    return one_number
 
 
 def _no_ties_between_ranks(network: Network, schedule: Schedule) -> None:
